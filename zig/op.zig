@@ -265,6 +265,18 @@ pub const Info = struct {
 pub const table = @import("op_table.zig").table;
 pub const count = table.len;
 pub const number_max = @backingInt(table[count - 1].code);
+/// FNV-1a 64 of all signatures in order, each ended by a newline. The package and the library are
+/// compared by it when the library is loaded.
+pub const table_digest: u64 = digest: {
+    @setEvalBranchQuota(200_000);
+    var hasher: std.hash.Fnv1a_64 = .init();
+    for (table) |info| {
+        hasher.update(info.signature);
+        hasher.update("\n");
+    }
+    break :digest hasher.final();
+};
+
 /// The longest attribute list of any opcode.
 pub const attributes_max = max: {
     var n = 0;
