@@ -4,10 +4,12 @@
 //!   zig build                      library and C header, into zig-out or `-p DIR`
 //!   zig build -Dkernels=native     the same with only this machine's best kernels: quicker
 //!   zig build test                 the unit tests of zig/tests.zig
-//!   zig build gen                  rewrites the checked-in files that follow from the Zig types
+//!   zig build gen                  rewrites the committed files that follow from the Zig types
+//!   zig build gen-fresh            the same files, into zig-out or `-p DIR`, to compare
 //!   zig build fmt                  fails on a file that is not formatted
 const std = @import("std");
 const builtin = @import("builtin");
+const Compile = std.Build.Step.Compile;
 const Feature = std.Target.Cpu.Feature;
 
 /// The language still moves: exactly the version that pyproject.toml pins.
@@ -62,6 +64,10 @@ const aarch64_variants = [_]Variant{
     },
 };
 
+/// What zig/gen.zig writes.
+const opcodes_path = "pyeffect_torch/runtime/native/opcodes.py";
+const header_path = "include/pyeffect_torch.h";
+
 /// `all` is what ships. `native` holds one variant, the best this machine runs: for development.
 const Kernels = enum { all, native };
 
@@ -73,8 +79,11 @@ const Settings = struct {
 
 pub fn build(b: *std.Build) void {
     const target = chooseTarget(b);
-    const kernels = b.option(Kernels, "kernels", "all (default), or native: this machine's best only") orelse
-        .all;
+    const kernels = b.option(
+        Kernels,
+        "kernels",
+        "all (default), or native: only this machine's best",
+    ) orelse .all;
     const settings: Settings = .{
         .target = target,
         .optimize = b.option(
@@ -84,11 +93,12 @@ pub fn build(b: *std.Build) void {
         ) orelse .safe,
         .variants = chooseVariants(b, target.result, kernels),
     };
-    const objects = b.allocator.alloc(*std.Build.Step.Compile, settings.variants.len) catch @panic("OOM");
+    const objects = b.allocator.alloc(*Compile, settings.variants.len) catch @panic("OOM");
     for (settings.variants, objects) |variant, *object| object.* = addKernels(b, target, variant);
 
     addLibrary(b, settings, objects);
     addTests(b, settings, objects);
+    addGenerated(b);
     const check = b.addFmt(.{ .paths = &.{ b.path("build.zig"), b.path("zig") }, .check = true });
     b.step("fmt", "Fail on a file that `zig fmt` would change").dependOn(&check.step);
 }
@@ -120,7 +130,7 @@ fn chooseVariants(b: *std.Build, target: std.Target, kernels: Kernels) []const V
 }
 
 /// The kernels for one instruction set. Their callers check every bound beforehand.
-fn addKernels(b: *std.Build, base: std.Build.ResolvedTarget, variant: Variant) *std.Build.Step.Compile {
+fn addKernels(b: *std.Build, base: std.Build.ResolvedTarget, variant: Variant) *Compile {
     var query = base.query;
     // A native query leaves these null, and an explicit CPU would then not fix the target.
     query.cpu_arch = base.result.cpu.arch;
@@ -155,7 +165,7 @@ fn addRootModule(
     b: *std.Build,
     settings: Settings,
     target: std.Build.ResolvedTarget,
-    objects: []const *std.Build.Step.Compile,
+    objects: []const *Compile,
     path: []const u8,
     strip: bool,
 ) *std.Build.Module {
@@ -176,7 +186,7 @@ fn addRootModule(
     return module;
 }
 
-fn addLibrary(b: *std.Build, settings: Settings, objects: []const *std.Build.Step.Compile) void {
+fn addLibrary(b: *std.Build, settings: Settings, objects: []const *Compile) void {
     const strip = settings.optimize != .debug;
     const root = addRootModule(b, settings, settings.target, objects, "zig/root.zig", strip);
     const library = b.addLibrary(.{
@@ -194,17 +204,51 @@ fn addLibrary(b: *std.Build, settings: Settings, objects: []const *std.Build.Ste
         .pdb_dir = .disabled,
     });
     b.getInstallStep().dependOn(&install.step);
+    const header = b.addInstallHeaderFile(b.path(header_path), std.fs.path.basename(header_path));
+    b.getInstallStep().dependOn(&header.step);
 }
 
-fn addTests(b: *std.Build, settings: Settings, objects: []const *std.Build.Step.Compile) void {
-    const filter = b.option([]const u8, "test-filter", "run only the tests whose name contains this");
+fn addTests(b: *std.Build, settings: Settings, objects: []const *Compile) void {
+    const filter = b.option(
+        []const u8,
+        "test-filter",
+        "run only the tests with this in their name",
+    );
     // The kernels' own tests are compiled for this machine, so that they cover its widest vectors.
-    const native = b.resolveTargetQuery(.{});
-    const root = addRootModule(b, settings, native, objects, "zig/tests.zig", false);
+    const host = b.graph.host.result;
+    const target = settings.target.result;
+    const runs_here = target.cpu.arch == host.cpu.arch and target.os.tag == host.os.tag and
+        target.abi == host.abi;
+    const chosen = if (runs_here) b.graph.host else settings.target;
+    const root = addRootModule(b, settings, chosen, objects, "zig/tests.zig", false);
     const unit = b.addTest(.{
         .root_module = root,
         .use_llvm = true,
         .filters = if (filter) |text| b.dupeStrings(&.{text}) else &.{},
     });
     b.step("test", "Run the unit tests").dependOn(&b.addRunArtifact(unit).step);
+}
+
+fn addGenerated(b: *std.Build) void {
+    const generator = b.addExecutable(.{
+        .name = "gen",
+        .root_module = b.createModule(.{
+            .root_source_file = b.path("zig/gen.zig"),
+            .target = b.graph.host,
+            .optimize = .debug,
+        }),
+    });
+    const run = b.addRunArtifact(generator);
+    const opcodes = run.addOutputFileArg(std.fs.path.basename(opcodes_path));
+    const header = run.addOutputFileArg(std.fs.path.basename(header_path));
+
+    const update = b.addUpdateSourceFiles();
+    update.addCopyFileToSource(opcodes, opcodes_path);
+    update.addCopyFileToSource(header, header_path);
+    const gen = b.step("gen", "Rewrite the committed files that follow from the Zig types");
+    gen.dependOn(&update.step);
+
+    const fresh = b.step("gen-fresh", "Write the same files under the prefix");
+    fresh.dependOn(&b.addInstallFile(opcodes, opcodes_path).step);
+    fresh.dependOn(&b.addInstallFile(header, header_path).step);
 }

@@ -1,0 +1,74 @@
+# Every target makes what it needs, from nothing but Python 3.11: .venv, its packages, the library.
+# The files in .venv/stamps say what is done already, so that a second call is quick.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMPS := $(VENV)/stamps
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+ZIG_SOURCES := build.zig $(shell find zig -name '*.zig' 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test zig-test lint types fmt bench fuzz wheel clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | \
+		awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+demo: $(STAMPS)/examples $(STAMPS)/native ## train a small GPT on Python source and let it write some
+	$(PY) examples/nano_gpt.py
+
+test: $(STAMPS)/dev zig-test ## run every test, Zig's and Python's
+	$(PY) -m pytest -n 2
+
+zig-test: $(STAMPS)/native ## run the tests of the Zig files only
+	$(PY) hatch_build.py test --summary new
+
+lint: $(STAMPS)/dev ## ruff, types, import layers, zig fmt
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m basedpyright
+	$(VENV)/bin/lint-imports --no-cache
+	$(PY) -m ziglang fmt --check build.zig zig
+
+types: $(STAMPS)/dev ## the type checker alone
+	$(PY) -m basedpyright
+
+fmt: $(STAMPS)/dev ## format Python and Zig, and mend what ruff can
+	$(PY) -m ruff check --fix --exit-zero --quiet
+	$(PY) -m ruff format
+	$(PY) -m ziglang fmt build.zig zig
+
+bench: $(STAMPS)/dev $(STAMPS)/native ## run each benchmark
+	@set -e; for file in bench/*.py; do echo "== $$file"; $(PY) "$$file"; done
+
+fuzz: $(STAMPS)/dev $(STAMPS)/native ## feed the core a million mutated programs
+	$(PY) tools/fuzz_programs.py
+
+wheel: $(STAMPS)/base ## build this machine's wheel into dist/
+	$(PY) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+
+clean: ## remove everything that was built, and .venv
+	rm -rf $(VENV) .zig-cache zig-out build dist pyeffect_torch/include pyeffect_torch/runtime/native/lib
+
+# The environment, with what builds the package: PEP 517 isolation would unpack Zig once more.
+$(STAMPS)/base: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'make: $(PYTHON) is older than Python 3.11; call make PYTHON=python3.11'; exit 1; }
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PIP) $$($(PY) -c 'import tomllib; \
+		print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/examples: $(STAMPS)/base
+	$(PIP) --no-build-isolation --editable '.[examples]'
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/base
+	$(PIP) --no-build-isolation --editable '.[dev,examples]'
+	@touch $@
+
+$(STAMPS)/native: $(ZIG_SOURCES) hatch_build.py | $(STAMPS)/base
+	$(PY) hatch_build.py
+	@touch $@
