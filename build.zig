@@ -1,5 +1,5 @@
-//! Builds the native library: `zig/root.zig` (checked, small panic handler) linked with one object of
-//! `zig/kernels.zig` (fast) for each instruction set; the runtime chooses among those by CPU.
+//! Builds the native library: `zig/root.zig` (checked, small panic handler) linked with one object
+//! of `zig/kernels.zig` (fast) for each instruction set; the runtime chooses among those by CPU.
 //!
 //!   zig build                      library and C header, into zig-out or `-p DIR`
 //!   zig build -Dkernels=native     the same with only this machine's best kernels: quicker
