@@ -1,0 +1,628 @@
+//! Reductions (sum, product, maximum, minimum) over any set of axes of any strided operand.
+//!
+//! Two layouts. `rows`: each output folds a list of elements, read in blocks, dense or gathered.
+//! `columns`: the innermost kept axis is dense, and whole rows are combined side by side.
+//! When there are few outputs the reduced range is cut into chunks, whose partial results a second
+//! phase combines.
+//!
+//! Numerics: float sums and products use a fixed tree (at most 16 additions in a row, then
+//! balanced, so the error grows with log n). Half types accumulate in float32 and round once. max
+//! and min propagate NaN; over no elements they give the lowest and highest value of the dtype (-inf
+//! and inf for floats), a sum 0, a product 1. Integers wrap. On bool max is any and min is all.
+const std = @import("std");
+const assert = std.debug.assert;
+const dtype = @import("../dtype.zig");
+const kernel_abi = @import("kernel_abi.zig");
+const lanes = @import("lanes.zig");
+const view = @import("view.zig");
+const fold = @import("fold.zig");
+const DType = dtype.DType;
+const Storage = dtype.Storage;
+const Compute = dtype.Compute;
+const Work = kernel_abi.Work;
+pub const Op = lanes.Op;
+
+const Layout = enum(u32) { rows, columns };
+
+/// Elements a task reads, about 30 us from memory.
+const task_elements = 1 << 17;
+/// Columns combined at a time: their accumulators stay in the first-level cache.
+const strip_length = 512;
+/// Rows combined before the cascade gets a partial result.
+const rows_per_partial = 64;
+/// Lists up to this length are folded one after the other, without blocks.
+const short_length = 16;
+/// A gathered block of the `rows` layout, at the start of scratch; the cascade follows it.
+const block_bytes = 4096;
+/// With at least this many independent tasks the reduced range is not cut.
+const tasks_enough = 8;
+
+pub const Geometry = extern struct {
+    work: Work,
+    op: Op,
+    dtype: DType,
+    is_bool: bool,
+    layout: Layout,
+    /// Element 0 of the view once reduced axes are walked in rising order.
+    origin: i64,
+    /// Kept axes; in the `columns` layout without the innermost.
+    kept: view.Axes(1),
+    reduced: view.Axes(1),
+    reduced_count: u64,
+    output_count: u64,
+    /// Extent of the dense kept axis, the length of its strips and their number (`columns`).
+    width: u64,
+    strip: u64,
+    strip_count: u64,
+    /// Narrow dense rows are combined this many (a power of two) at a time as one long row.
+    stacked: u64,
+    /// Independent pieces of output: outputs, or strips.
+    unit_count: u64,
+    units_per_task: u64,
+    /// Pieces of the reduced range; more than one means two phases.
+    chunk_count: u64,
+    chunk_length: u64,
+    cascade_levels: u64,
+};
+
+/// How to reduce the axes whose bit is set in `axes`. The result is dense, those axes removed.
+pub fn plan(op: Op, x: *const kernel_abi.Operand, axes: u32) Geometry {
+    var g = std.mem.zeroes(Geometry);
+    g.op = op;
+    g.dtype = lanes.canonical(op, x.dtype);
+    g.is_bool = x.dtype == .bool;
+    g.kept = .empty;
+    g.output_count = 1;
+    for (0..x.rank) |axis| {
+        if (axes >> @intCast(axis) & 1 == 1) continue;
+        g.kept.append(x.dims[axis], .{x.strides[axis]});
+        g.output_count *= x.dims[axis];
+    }
+    planReduced(&g, x, axes);
+    const kept_rank = g.kept.rank;
+    if (kept_rank > 0 and g.kept.strides[0][kept_rank - 1] == 1 and
+        g.kept.dims[kept_rank - 1] >= 4 and g.reduced_count > 0)
+    {
+        planColumns(&g);
+    } else {
+        planRows(&g);
+    }
+    const bytes = @as(u64, x.dtype.bytes()) * g.output_count * @max(g.reduced_count, 1);
+    g.work.cost_ns = bytes / 8 + g.output_count;
+    assert(g.work.phase_task_count <= g.work.task_count);
+    return g;
+}
+
+/// The reduced axes, reordered so that the innermost is the densest and none runs backwards.
+fn planReduced(g: *Geometry, x: *const kernel_abi.Operand, axes: u32) void {
+    var order: [kernel_abi.rank_max]u32 = undefined;
+    var rank: u32 = 0;
+    g.reduced_count = 1;
+    for (0..x.rank) |axis| {
+        if (axes >> @intCast(axis) & 1 == 0) continue;
+        g.reduced_count *= x.dims[axis];
+        var slot = rank;
+        while (slot > 0 and reach(x, order[slot - 1]) < reach(x, @intCast(axis))) : (slot -= 1) {
+            order[slot] = order[slot - 1];
+        }
+        order[slot] = @intCast(axis);
+        rank += 1;
+    }
+    g.reduced = .empty;
+    for (order[0..rank]) |axis| {
+        const extent = x.dims[axis];
+        const stride = x.strides[axis];
+        if (stride < 0 and extent > 0) g.origin += stride * @as(i64, @intCast(extent - 1));
+        g.reduced.append(extent, .{@intCast(@abs(stride))});
+    }
+}
+
+/// Sort key of an axis: a broadcast axis goes outermost.
+fn reach(x: *const kernel_abi.Operand, axis: u32) u64 {
+    const stride = @abs(x.strides[axis]);
+    return if (stride == 0) std.math.maxInt(u64) else stride;
+}
+
+fn planRows(g: *Geometry) void {
+    g.layout = .rows;
+    const each = @max(g.reduced_count, 1);
+    g.unit_count = g.output_count;
+    g.units_per_task = @max(1, task_elements / each);
+    const tasks = divideUp(g.unit_count, g.units_per_task);
+    g.chunk_count = 1;
+    g.chunk_length = each;
+    if (tasks < tasks_enough and each >= 2 * task_elements and g.unit_count > 0) {
+        g.chunk_count = @min(divideUp(each, task_elements), 4096);
+        g.chunk_length = std.mem.alignForward(u64, divideUp(each, g.chunk_count), 4096);
+        g.chunk_count = divideUp(each, g.chunk_length);
+        g.units_per_task = 1;
+    }
+    planPhases(g);
+    const blocks = divideUp(g.chunk_length, fold.blockLength(g.dtype));
+    g.cascade_levels = levelsFor(@max(blocks, g.chunk_count));
+    g.work.scratch_bytes = block_bytes + (g.cascade_levels + 1) * computeBytes(g.dtype);
+}
+
+fn planColumns(g: *Geometry) void {
+    g.layout = .columns;
+    g.kept.rank -= 1;
+    g.width = g.kept.dims[g.kept.rank];
+    g.strip = @min(g.width, strip_length);
+    g.strip_count = divideUp(g.width, g.strip);
+    g.unit_count = g.kept.count() * g.strip_count;
+    const each = g.reduced_count * g.strip;
+    g.units_per_task = @max(1, task_elements / each);
+    const tasks = divideUp(g.unit_count, g.units_per_task);
+    g.chunk_count = 1;
+    g.chunk_length = g.reduced_count;
+    if (tasks < tasks_enough and each >= 2 * task_elements) {
+        const rows = std.mem.alignForward(u64, @max(task_elements / g.strip, 1), rows_per_partial);
+        g.chunk_length = @max(rows, divideUp(g.reduced_count, 4096));
+        g.chunk_count = divideUp(g.reduced_count, g.chunk_length);
+        g.units_per_task = 1;
+    }
+    planPhases(g);
+    g.stacked = 1;
+    const follows = g.reduced.rank == 1 and g.reduced.strides[0][0] == @as(i64, @intCast(g.width));
+    if (follows and g.width <= strip_length / 4) {
+        g.stacked = std.math.floorPowerOfTwo(u64, strip_length / g.width);
+    }
+    const partials = divideUp(g.chunk_length, rows_per_partial);
+    g.cascade_levels = levelsFor(@max(partials, g.chunk_count));
+    g.work.scratch_bytes = (g.cascade_levels + 1) * g.strip * g.stacked * computeBytes(g.dtype);
+}
+
+fn planPhases(g: *Geometry) void {
+    const tasks = divideUp(g.unit_count, g.units_per_task);
+    g.work.task_count = tasks;
+    if (g.chunk_count == 1) return;
+    g.work.phase_task_count = tasks * g.chunk_count;
+    g.work.task_count = g.work.phase_task_count + tasks;
+    g.work.shared_bytes = g.chunk_count * g.output_count * computeBytes(g.dtype);
+}
+
+/// Levels of a cascade into which `pushed` rows go.
+fn levelsFor(pushed: u64) u64 {
+    return 64 - @clz(pushed);
+}
+
+fn divideUp(a: u64, b: u64) u64 {
+    return (a + b - 1) / b;
+}
+
+fn computeBytes(d: DType) u64 {
+    return if (d.isFloat() and d != .f64) 4 else d.bytes();
+}
+
+/// ptrs: result, x, and the partial results when there are chunks.
+pub fn run(
+    geometry: *const anyopaque,
+    ptrs: [*]const [*]u8,
+    task: u64,
+    ctx: *kernel_abi.TaskContext,
+) callconv(.c) void {
+    const g: *const Geometry = @ptrCast(@alignCast(geometry));
+    const d: Driver = .{
+        .g = g,
+        .f = fold.functions(g.op, g.dtype),
+        .size = g.dtype.bytes(),
+        .wide = computeBytes(g.dtype),
+        .result = ptrs[0],
+        .x = view.at(u8, ptrs[1], g.origin * g.dtype.bytes()),
+        .ctx = ctx,
+    };
+    if (g.reduced_count == 0) return d.fillNone(task);
+    if (g.chunk_count == 1) {
+        const start = task * g.units_per_task;
+        const end = @min(start + g.units_per_task, g.unit_count);
+        switch (g.layout) {
+            .rows => d.rows(start, end),
+            .columns => for (start..end) |unit| {
+                if (unit & 63 == 63 and ctx.isCancelled()) return;
+                const s = d.stripOf(unit);
+                d.store(s.output, d.foldStrip(s, 0), s.length);
+            },
+        }
+        return;
+    }
+    const partials = ptrs[2];
+    if (task < g.work.phase_task_count) {
+        const chunk = task % g.chunk_count;
+        d.partial(task / g.chunk_count, chunk, partials + chunk * g.output_count * d.wide);
+    } else {
+        d.combineChunks(task - g.work.phase_task_count, partials);
+    }
+}
+
+/// One task: the geometry, the functions of its dtype, and memory by bytes.
+const Driver = struct {
+    g: *const Geometry,
+    f: *const fold.Functions,
+    /// Bytes of an element, and of what it is computed in.
+    size: u64,
+    wide: u64,
+    result: [*]u8,
+    x: [*]const u8,
+    ctx: *kernel_abi.TaskContext,
+
+    const Strip = struct { base: [*]const u8, output: u64, length: u64 };
+
+    fn element(d: Driver, base: [*]const u8, offset: i64) [*]const u8 {
+        return view.at(u8, base, offset * @as(i64, @intCast(d.size)));
+    }
+
+    fn store(d: Driver, output: u64, from: [*]const u8, n: u64) void {
+        fold.narrow(d.g.dtype, d.result + output * d.size, from, n);
+    }
+
+    fn fillNone(d: Driver, task: u64) void {
+        const start = task * d.g.units_per_task;
+        const end = @min(start + d.g.units_per_task, d.g.output_count);
+        const none = fold.identityBits(d.g.op, d.g.dtype, d.g.is_bool);
+        const bytes: [8]u8 = @bitCast(none);
+        for (start..end) |o| @memcpy(d.result + o * d.size, bytes[0..d.size]);
+    }
+
+    /// Outputs `[start, end)` of the `rows` layout.
+    fn rows(d: Driver, start: u64, end: u64) void {
+        const g = d.g;
+        const short = g.reduced.rank <= 1 and g.reduced_count <= short_length;
+        var cursor = g.kept.cursor(start);
+        var output = start;
+        while (output < end) {
+            const base = d.element(d.x, cursor.offsets[0]);
+            if (short) {
+                const count = @min(cursor.run(), end - output);
+                d.f.foldShort(d.result + output * d.size, base, &.{
+                    .count = count,
+                    .step = g.kept.innerStride(0),
+                    .length = g.reduced_count,
+                    .stride = g.reduced.innerStride(0),
+                });
+                cursor.advance(count);
+                output += count;
+            } else {
+                if (output & 63 == 63 and d.ctx.isCancelled()) return;
+                d.store(output, d.foldRow(base, 0), 1);
+                cursor.advance(1);
+                output += 1;
+            }
+        }
+    }
+
+    /// Phase one: a chunk of a unit, to its row of the partial results.
+    fn partial(d: Driver, unit: u64, chunk: u64, to: [*]u8) void {
+        switch (d.g.layout) {
+            .rows => {
+                const base = d.element(d.x, d.g.kept.cursor(unit).offsets[0]);
+                @memcpy(to + unit * d.wide, d.foldRow(base, chunk)[0..d.wide]);
+            },
+            .columns => {
+                const s = d.stripOf(unit);
+                const bytes = s.length * d.wide;
+                @memcpy(to + s.output * d.wide, d.foldStrip(s, chunk)[0..bytes]);
+            },
+        }
+    }
+
+    /// Phase two: the partial results of a unit in chunk order.
+    fn combineChunks(d: Driver, unit: u64, partials: [*]u8) void {
+        const row = d.g.output_count * d.wide;
+        const s: Strip = switch (d.g.layout) {
+            .rows => .{ .base = partials, .output = unit, .length = 1 },
+            .columns => d.stripOf(unit),
+        };
+        var levels = d.cascade(d.ctx.scratch, s.length);
+        for (0..d.g.chunk_count) |chunk| {
+            const from = partials + chunk * row + s.output * d.wide;
+            @memcpy(levels.partial(), from[0 .. s.length * d.wide]);
+            levels.push();
+        }
+        d.store(s.output, levels.finish(), s.length);
+    }
+
+    fn cascade(d: Driver, memory: [*]u8, n: u64) Cascade {
+        return .{ .combine = d.f.combine, .memory = memory, .n = n, .row_bytes = n * d.wide };
+    }
+
+    /// One chunk of the list of one output in the `rows` layout; the total lies in scratch.
+    fn foldRow(d: Driver, base: [*]const u8, chunk: u64) [*]const u8 {
+        const g = d.g;
+        const block = fold.blockLength(g.dtype);
+        const start = chunk * g.chunk_length;
+        const end = @min(start + g.chunk_length, g.reduced_count);
+        const dense = g.reduced.isDense(0);
+        const gathered = d.ctx.scratch;
+        var levels = d.cascade(d.ctx.scratch + block_bytes, 1);
+        var cursor = g.reduced.cursor(start);
+        var i = start;
+        while (i < end) {
+            const n = @min(block, end - i);
+            if (dense) {
+                d.f.foldBlock(levels.partial(), base + i * d.size, n);
+            } else {
+                view.gatherRun(d.size, gathered, base, &cursor, n);
+                d.f.foldBlock(levels.partial(), gathered, n);
+            }
+            levels.push();
+            i += n;
+        }
+        return levels.finish();
+    }
+
+    fn stripOf(d: Driver, unit: u64) Strip {
+        const outer = unit / d.g.strip_count;
+        const column = unit % d.g.strip_count * d.g.strip;
+        const offset = d.g.kept.cursor(outer).offsets[0] + @as(i64, @intCast(column));
+        return .{
+            .base = d.element(d.x, offset),
+            .output = outer * d.g.width + column,
+            .length = @min(d.g.strip, d.g.width - column),
+        };
+    }
+
+    /// One chunk of the rows of one strip in the `columns` layout; the totals lie in scratch.
+    fn foldStrip(d: Driver, s: Strip, chunk: u64) [*]const u8 {
+        const g = d.g;
+        const start = chunk * g.chunk_length;
+        const end = @min(start + g.chunk_length, g.reduced_count);
+        const stacks = (end - start) / g.stacked;
+        if (g.stacked == 1 or stacks < 4) {
+            return d.foldRows(s.base, &g.reduced, start, end, s.length);
+        }
+        // Narrow rows that follow each other: many at a time as one long row, whose pieces are then
+        // combined by halves.
+        const base = s.base + start * g.width * d.size;
+        const long = g.stacked * g.width;
+        var axes: view.Axes(1) = .empty;
+        axes.append(stacks, .{@intCast(long)});
+        const total = d.foldRows(base, &axes, 0, stacks, long);
+        var half = long / 2;
+        while (half >= g.width) : (half /= 2) {
+            d.f.combine(total, total, total + half * d.wide, half);
+        }
+        for (stacks * g.stacked..end - start) |row| {
+            d.f.addRow(total, base + row * g.width * d.size, g.width, false);
+        }
+        return total;
+    }
+
+    /// Combines rows `[start, end)` (`start < end`) of `n` dense elements each.
+    fn foldRows(
+        d: Driver,
+        base: [*]const u8,
+        axes: *const view.Axes(1),
+        start: u64,
+        end: u64,
+        n: u64,
+    ) [*]u8 {
+        var cursor = axes.cursor(start);
+        var levels = d.cascade(d.ctx.scratch, n);
+        var row = start;
+        while (row < end) {
+            const stop = @min(row + rows_per_partial, end);
+            var fresh = true;
+            while (row < stop) {
+                var sources: [8][*]const u8 = undefined;
+                const count: u64 = if (stop - row >= 8) 8 else 1;
+                for (0..count) |k| {
+                    sources[k] = d.element(base, cursor.offsets[0]);
+                    cursor.advance(1);
+                }
+                if (count == 8) {
+                    d.f.addRows(levels.partial(), &sources, n, fresh);
+                } else {
+                    d.f.addRow(levels.partial(), sources[0], n, fresh);
+                }
+                fresh = false;
+                row += count;
+            }
+            levels.push();
+        }
+        return levels.finish();
+    }
+};
+
+/// A stream of rows of `n` values combined as a balanced tree: as a binary counter, level k (row
+/// k + 1 of the memory) holds 2^k of them. Row 0 is where the next one is made.
+const Cascade = struct {
+    combine: *const fold.Combine,
+    memory: [*]u8,
+    n: u64,
+    row_bytes: u64,
+    pushed: u64 = 0,
+
+    fn partial(c: *const Cascade) [*]u8 {
+        return c.memory;
+    }
+
+    fn level(c: *const Cascade, k: u64) [*]u8 {
+        return c.memory + (k + 1) * c.row_bytes;
+    }
+
+    fn push(c: *Cascade) void {
+        var k: u64 = 0;
+        var bits = c.pushed;
+        while (bits & 1 == 1) : (bits >>= 1) {
+            c.combine(c.memory, c.level(k), c.memory, c.n);
+            k += 1;
+        }
+        c.pushed += 1;
+        @memcpy(c.level(k), c.memory[0..c.row_bytes]);
+    }
+
+    /// The total of everything pushed, at least once.
+    fn finish(c: *const Cascade) [*]u8 {
+        var k: u64 = @ctz(c.pushed);
+        const total = c.level(k);
+        k += 1;
+        while (c.pushed >> @intCast(k) != 0) : (k += 1) {
+            if (c.pushed >> @intCast(k) & 1 == 1) c.combine(total, c.level(k), total, c.n);
+        }
+        return total;
+    }
+};
+
+const harness = @import("harness.zig");
+
+/// The same reduction, one element after the other, in the widest type.
+fn model(
+    comptime op: Op,
+    comptime d: DType,
+    x: *const harness.View,
+    axes: u32,
+    output: u64,
+) Wide(d) {
+    const dims = x.operand.dims[0..x.operand.rank];
+    var total: Wide(d) = switch (op) {
+        .sum => 0,
+        .prod => 1,
+        .max, .min => if (d == .bool) @intFromBool(op == .min) else lanes.identity(op, Compute(d)),
+    };
+    for (0..x.operand.elementCount()) |position| {
+        var rest: u64 = position;
+        var target: u64 = 0;
+        var scale: u64 = 1;
+        var axis = dims.len;
+        while (axis > 0) {
+            axis -= 1;
+            const index = rest % dims[axis];
+            rest /= dims[axis];
+            if (axes >> @intCast(axis) & 1 == 1) continue;
+            target += index * scale;
+            scale *= dims[axis];
+        }
+        if (target != output) continue;
+        total = lanes.combine(op, total, @as(Wide(d), x.get(d, position)));
+    }
+    return total;
+}
+
+fn Wide(comptime d: DType) type {
+    return if (d.isFloat()) f64 else Storage(d);
+}
+
+fn expectReduction(comptime op: Op, comptime d: DType, x: *const harness.View, axes: u32) !void {
+    const g = plan(op, &x.operand, axes);
+    const result = try harness.makeView(d, &.{g.output_count}, .dense);
+    defer result.deinit();
+    _ = try harness.executeViews(run, &g, &result, &.{x});
+    for (0..g.output_count) |o| {
+        const expected = model(op, d, x, axes, o);
+        const got = result.get(d, o);
+        if (comptime !d.isFloat()) {
+            try std.testing.expectEqual(expected, got);
+            continue;
+        }
+        // Sums of small multiples of one half and products of powers of two are exact in float32;
+        // only the store rounds.
+        const rounded = lanes.narrow(d, @floatCast(expected));
+        try std.testing.expectEqual(lanes.widen(d, rounded), got);
+    }
+}
+
+test "every dtype, layout and axis set agrees with a scalar loop" {
+    @setEvalBranchQuota(100_000);
+    var prng: std.Random.DefaultPrng = .init(1);
+    const random = prng.random();
+    const shapes = [_][]const u64{
+        &.{ 3, 5, 7 }, &.{ 2, 1, 33 }, &.{ 70, 5 }, &.{ 4, 0, 3 }, &.{},
+    };
+    inline for (harness.all_dtypes) |d| {
+        inline for (.{ Op.sum, Op.prod, Op.max, Op.min }) |op| {
+            if (comptime (d == .bool and !lanes.isOrder(op))) continue;
+            for (shapes) |dims| for (harness.all_layouts) |layout| {
+                const x = try harness.randomView(random, d, dims, layout);
+                defer x.deinit();
+                if (comptime (op == .prod and d.isFloat())) {
+                    const elements: []Storage(d) = @ptrCast(@alignCast(x.memory));
+                    const factors = [_]Compute(d){ 1, -1, 2, 0.5, -0.5 };
+                    for (elements) |*e| e.* = lanes.narrow(d, factors[random.uintLessThan(u8, 5)]);
+                }
+                for (0..@as(u32, 1) << @intCast(dims.len)) |axes| {
+                    try expectReduction(op, d, &x, @intCast(axes));
+                }
+            };
+        }
+    }
+}
+
+test "long reductions in two phases" {
+    var prng: std.Random.DefaultPrng = .init(2);
+    const random = prng.random();
+    const dims = [_]u64{ 300_000, 5 };
+    inline for (.{ DType.f32, DType.i32, DType.bf16 }) |d| {
+        for ([_]harness.Layout{ .dense, .transposed, .spaced }) |layout| {
+            const x = try harness.randomView(random, d, &dims, layout);
+            defer x.deinit();
+            inline for (.{ Op.sum, Op.max }) |op| {
+                for ([_]u32{ 1, 3 }) |axes| {
+                    const g = plan(op, &x.operand, axes);
+                    const result = try harness.makeView(d, &.{g.output_count}, .dense);
+                    defer result.deinit();
+                    _ = try harness.executeViews(run, &g, &result, &.{&x});
+                    try std.testing.expect(g.work.phase_task_count > 0);
+                    try expectTotals(op, d, &x, &result, g.output_count);
+                }
+            }
+        }
+    }
+}
+
+fn expectTotals(
+    comptime op: Op,
+    comptime d: DType,
+    x: *const harness.View,
+    result: *const harness.View,
+    outputs: u64,
+) !void {
+    var totals: [5]f64 = @splat(if (op == .sum) 0 else -1e9);
+    for (0..x.operand.elementCount()) |position| {
+        const value = x.get(d, position);
+        const wide: f64 = if (comptime d.isFloat()) value else @floatFromInt(value);
+        const o = position % outputs;
+        totals[o] = lanes.combine(op, totals[o], wide);
+    }
+    for (0..outputs) |o| {
+        if (comptime d.isFloat()) {
+            const rounded = lanes.narrow(d, @as(f32, @floatCast(totals[o])));
+            try std.testing.expectEqual(lanes.widen(d, rounded), result.get(d, o));
+        } else {
+            try std.testing.expectEqual(@as(Compute(d), @round(totals[o])), result.get(d, o));
+        }
+    }
+}
+
+test "float32 sums are accurate to a few ulp whatever their length" {
+    const n = 1 << 20;
+    const x = try harness.makeView(.f32, &.{n}, .dense);
+    defer x.deinit();
+    const values: []f32 = @ptrCast(@alignCast(x.memory));
+    for (values) |*v| v.* = 0.1;
+    const exact = @as(f64, values[0]) * n;
+    for ([_][2]u64{ .{ n, 1 }, .{ n / 16, 16 } }) |dims| {
+        const operand = kernel_abi.Operand.contiguous(.f32, &dims);
+        const g = plan(.sum, &operand, 1);
+        var sums: [16]f32 = undefined;
+        _ = try harness.execute(run, &g, &.{ @ptrCast(&sums), x.pointer() });
+        const expected = exact / @as(f64, @floatFromInt(dims[1]));
+        try std.testing.expectApproxEqRel(expected, @as(f64, sums[0]), 24 * 0x1p-24);
+    }
+}
+
+test "NaN reaches the result of max and min" {
+    const x = try harness.makeView(.f32, &.{ 40, 40 }, .dense);
+    defer x.deinit();
+    x.set(.f32, 17 * 40 + 39, std.math.nan(f32));
+    inline for (.{ Op.max, Op.min }) |op| {
+        var out: [40]f32 = undefined;
+        for ([_]u32{ 1, 2 }) |axes| {
+            const g = plan(op, &x.operand, axes);
+            _ = try harness.execute(run, &g, &.{ @ptrCast(&out), x.pointer() });
+            for (out, 0..) |o, i| {
+                const hit = i == @as(usize, if (axes == 1) 39 else 17);
+                try std.testing.expectEqual(hit, std.math.isNan(o));
+            }
+        }
+    }
+}
