@@ -135,21 +135,6 @@ fn expectFault(
     }
 }
 
-/// Runs one case in an arena of its own.
-fn broken(
-    message: Message,
-    section: SectionId,
-    comptime change: fn (parts: *Parts) anyerror_free!void,
-) !void {
-    var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
-    defer arena_state.deinit();
-    var parts: Parts = try .init(arena_state.allocator());
-    try change(&parts);
-    try parts.expect(message, section);
-}
-
-const anyerror_free = error{OutOfMemory};
-
 test "a program survives the round trip" {
     var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
     defer arena_state.deinit();
@@ -209,8 +194,8 @@ test "equal types become one" {
 }
 
 test "faults of the header" {
-    const Case = struct { offset: usize, message: Message };
-    const cases = [_]Case{
+    const Flip = struct { offset: usize, message: Message };
+    const flips = [_]Flip{
         .{ .offset = 0, .message = .bad_magic },
         .{ .offset = 4, .message = .unsupported_version },
         .{ .offset = 8, .message = .wrong_total_bytes },
@@ -219,13 +204,13 @@ test "faults of the header" {
         .{ .offset = 60, .message = .reserved_not_zero },
         .{ .offset = 6, .message = .section_not_contiguous },
     };
-    for (cases) |case| {
+    for (flips) |flip| {
         var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
         defer arena_state.deinit();
         var parts: Parts = try .init(arena_state.allocator());
         const bytes = try parts.bytesOf();
-        bytes[case.offset] ^= 2;
-        try expectFault(bytes, .{}, case.message, .header);
+        bytes[flip.offset] ^= 2;
+        try expectFault(bytes, .{}, flip.message, .header);
     }
 }
 
@@ -249,31 +234,257 @@ test "any change of a hashed byte is seen" {
     }
 }
 
-test "faults of the section table" {
-    const table = 64;
-    const Case = struct { offset: usize, value: u32, message: Message };
-    const cases = [_]Case{
-        .{ .offset = table, .value = 12, .message = .section_unknown },
-        .{ .offset = table, .value = 2, .message = .section_order },
-        .{ .offset = table, .value = 0, .message = .section_order },
-        .{ .offset = table + 4, .value = 1, .message = .reserved_not_zero },
-        .{ .offset = table + 8, .value = 64, .message = .section_not_contiguous },
-        .{ .offset = table + 12, .value = 1 << 30, .message = .section_out_of_bounds },
-        .{ .offset = table + 16 + 12, .value = 8, .message = .padding_not_zero },
-    };
-    for (cases) |case| {
+/// One thing to break: bytes written over a section (or, for `.header`, over the whole program), or
+/// a section cut or grown with zeros.
+const Change = union(enum) {
+    set: struct { id: SectionId, at: usize, bytes: []const u8 },
+    resize: struct { id: SectionId, bytes: usize },
+
+    fn word(id: SectionId, at: usize, comptime value: u32) Change {
+        const bytes = comptime std.mem.toBytes(value);
+        return .{ .set = .{ .id = id, .at = at, .bytes = &bytes } };
+    }
+
+    fn long(id: SectionId, at: usize, comptime value: i64) Change {
+        const bytes = comptime std.mem.toBytes(value);
+        return .{ .set = .{ .id = id, .at = at, .bytes = &bytes } };
+    }
+
+    fn byte(id: SectionId, at: usize, comptime value: u8) Change {
+        return .{ .set = .{ .id = id, .at = at, .bytes = &.{value} } };
+    }
+
+    fn size(id: SectionId, bytes: usize) Change {
+        return .{ .resize = .{ .id = id, .bytes = bytes } };
+    }
+
+    fn apply(change: Change, arena: Allocator) ![]align(8) u8 {
+        var parts: Parts = try .init(arena);
+        switch (change) {
+            .set => |c| {
+                if (c.id != .header) {
+                    const contents = parts.find(c.id);
+                    const copy = try arena.dupe(u8, contents.bytes);
+                    @memcpy(copy[c.at..][0..c.bytes.len], c.bytes);
+                    contents.bytes = copy;
+                }
+                const bytes = try parts.bytesOf();
+                if (c.id == .header) @memcpy(bytes[c.at..][0..c.bytes.len], c.bytes);
+                wire_encode.seal(bytes);
+                return bytes;
+            },
+            .resize => |c| {
+                try parts.resize(c.id, c.bytes);
+                return parts.bytesOf();
+            },
+        }
+    }
+};
+
+const Case = struct {
+    change: Change,
+    message: Message,
+    /// Where the fault is reported.
+    section: SectionId,
+};
+
+fn case(change: Change, message: Message, section: SectionId) Case {
+    return .{ .change = change, .message = message, .section = section };
+}
+
+fn expectCases(cases: []const Case) !void {
+    for (cases, 0..) |c, n| {
+        errdefer std.debug.print("case {d}\n", .{n});
         var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
         defer arena_state.deinit();
-        var parts: Parts = try .init(arena_state.allocator());
-        const bytes = try parts.bytesOf();
-        std.mem.writeInt(u32, bytes[case.offset..][0..4], case.value, .little);
-        wire_encode.seal(bytes);
-        var diagnostic: wire.Diagnostic = .{};
-        const result = wire.decode(arena_state.allocator(), bytes, &diagnostic);
-        if (result) |_| return error.TestUnexpectedResult else |_| {}
-        // The second section's table entry alone does not tell padding from a gap.
-        if (case.message == .padding_not_zero) {
-            try testing.expectEqual(Message.section_not_contiguous, diagnostic.message);
-        } else try testing.expectEqual(case.message, diagnostic.message);
+        const bytes = try c.change.apply(arena_state.allocator());
+        try expectFault(bytes, .{}, c.message, c.section);
     }
+}
+
+test "faults of the section table" {
+    const table = 64;
+    try expectCases(&.{
+        case(.word(.header, table, 12), .section_unknown, .header),
+        case(.word(.header, table, 0), .section_order, .header),
+        case(.word(.header, table + 16, 1), .section_order, .header),
+        case(.word(.header, table + 4, 1), .reserved_not_zero, .header),
+        case(.word(.header, table + 8, 64), .section_not_contiguous, .header),
+        case(.word(.header, table + 12, 1 << 30), .section_out_of_bounds, .header),
+        // Section 4 (value_types, 40 bytes) one byte shorter: its last byte becomes padding.
+        case(.byte(.header, table + 3 * 16 + 12, 35), .padding_not_zero, .value_types),
+        case(.byte(.header, 6, 17), .too_many_sections, .header),
+    });
+}
+
+test "unknown sections are skipped behind the digest only" {
+    var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
+    defer arena_state.deinit();
+    var parts: Parts = try .init(arena_state.allocator());
+    try parts.sections.append(parts.arena, .{ .id = 99, .bytes = "later" });
+    var diagnostic: wire.Diagnostic = .{};
+    _ = try wire.decode(parts.arena, try parts.bytesOf(), &diagnostic);
+}
+
+test "faults of opcodes, types and values" {
+    try expectCases(&.{
+        // Entries of `opcodes` are in the order reshape, barrier, add, where, reduce_sum.
+        case(.word(.opcodes, 0, 31), .unknown_opcode, .opcodes),
+        case(.word(.opcodes, 0, 0x10001), .unknown_opcode, .opcodes),
+        case(.word(.opcodes, 4, 1), .reserved_not_zero, .opcodes),
+        case(.byte(.opcodes, 8, 0), .opcode_digest_mismatch, .opcodes),
+        case(.word(.opcodes, 16, 2), .opcode_order, .opcodes),
+        case(.size(.opcodes, 64), .opcode_not_listed, .instructions),
+        case(.size(.opcodes, 72), .section_size, .opcodes),
+        case(.byte(.types, 0, 13), .bad_dtype, .types),
+        case(.byte(.types, 1, 1), .bad_encoding, .types),
+        case(.byte(.types, 2, 17), .rank_too_large, .types),
+        case(.byte(.types, 2, 6), .dims_out_of_bounds, .types),
+        case(.word(.types, 4, 0xffff_ffff), .dims_out_of_bounds, .types),
+        case(.size(.types, 39), .section_size, .types),
+        case(.size(.dims, 39), .section_size, .dims),
+        case(.long(.dims, 0, -1), .negative_extent, .types),
+        case(.long(.dims, 0, 1 << 47), .value_too_large, .types),
+        case(.word(.value_types, 0, 5), .type_out_of_range, .value_types),
+        case(.size(.value_types, 36), .section_size, .value_types),
+        case(.word(.header, 40, 11), .section_size, .value_types),
+        case(.word(.header, 40, 5), .count_mismatch, .header),
+        case(.word(.header, 44, 11), .count_mismatch, .header),
+        case(.word(.header, 40, (1 << 24) + 1), .too_many_values, .header),
+    });
+}
+
+test "faults of inputs, literals and constants" {
+    try expectCases(&.{
+        case(.word(.inputs, 0, 32), .bad_flags, .inputs),
+        case(.word(.inputs, 0, 1 | 8), .bad_flags, .inputs),
+        case(.word(.inputs, 16, 4 | 16), .bad_flags, .inputs),
+        case(.word(.inputs, 4, 1), .bad_data_index, .inputs),
+        case(.word(.inputs, 20, 1), .bad_data_index, .inputs),
+        case(.size(.inputs, 16), .section_size, .inputs),
+        case(.word(.inputs, 16, 0), .section_size, .constants),
+        case(.byte(.constants, 1, 2), .bool_not_0_or_1, .constants),
+        case(.byte(.constants, 3, 1), .padding_not_zero, .constants),
+        case(.size(.constants, 2), .section_size, .constants),
+        case(.size(.constants, 8), .section_size, .constants),
+        case(.size(.constants, 128), .section_size, .constants),
+        case(.byte(.literals, 12, 1), .padding_not_zero, .literals),
+        case(.size(.literals, 8), .section_size, .literals),
+        case(.size(.literals, 12), .section_size, .literals),
+        case(.size(.literals, 24), .section_size, .literals),
+        case(.long(.dims, 16, 1025), .literal_too_large, .literals),
+    });
+}
+
+test "faults of instructions" {
+    const id: SectionId = .instructions;
+    const add = 8;
+    const reshape = 16;
+    const barrier = 24;
+    try expectCases(&.{
+        case(.byte(id, add, 31), .unknown_opcode, id),
+        case(.byte(id, add, 97), .opcode_not_listed, id),
+        case(.byte(id, add + 4, 1), .operand_count, id),
+        case(.byte(id, add + 4, 3), .operand_count, id),
+        case(.byte(id, add + 2, 2), .result_count, id),
+        case(.byte(id, barrier + 2, 1), .result_count, id),
+        case(.byte(id, add + 6, 1), .attr_words, id),
+        case(.byte(id, reshape + 6, 1), .attr_words, id),
+        case(.byte(id, reshape + 6, 0), .attr_words, id),
+        case(.size(id, 32), .section_size, id),
+        case(.word(.operands, 0, 4), .operand_not_defined, id),
+        case(.size(.operands, 32), .operands_out_of_bounds, id),
+        case(.size(.operands, 40), .operands_out_of_bounds, .operands),
+        case(.size(.attrs, 24), .attrs_out_of_bounds, id),
+        case(.size(.attrs, 40), .attrs_out_of_bounds, .attrs),
+        case(.long(.attrs, 0, -1), .attr_words, id),
+        case(.long(.attrs, 0, 2), .attr_words, id),
+        case(.long(.attrs, 0, std.math.maxInt(i64)), .attr_words, id),
+        case(.word(.header, 52, 4), .section_size, id),
+    });
+}
+
+test "faults of outputs and sources" {
+    try expectCases(&.{
+        case(.word(.outputs, 0, 10), .output_out_of_range, .outputs),
+        case(.word(.outputs, 4, 4), .alias_out_of_range, .outputs),
+        case(.size(.outputs, 8), .section_size, .outputs),
+        case(.word(.sources, 0, 1), .section_size, .sources),
+        case(.word(.sources, 0, 0xffff_ffff), .section_size, .sources),
+        case(.word(.sources, 4, 1), .reserved_not_zero, .sources),
+        case(.word(.sources, 28, 1), .reserved_not_zero, .sources),
+        case(.word(.sources, 56, 3), .source_out_of_range, .sources),
+        case(.size(.sources, 4), .section_size, .sources),
+        case(.word(.sources, 8, 100), .string_out_of_bounds, .strings),
+        case(.word(.sources, 12, 0xffff_ffff), .string_out_of_bounds, .strings),
+        case(.byte(.strings, 0, 0xff), .string_not_utf8, .strings),
+    });
+}
+
+test "attribute words follow their schema" {
+    const check = @import("wire_body.zig").checkAttributes;
+    try testing.expectEqual(@as(?Message, null), check(.cumsum, &.{ 5, 1 }));
+    try testing.expectEqual(Message.attr_bool, check(.cumsum, &.{ 5, 2 }).?);
+    try testing.expectEqual(@as(?Message, null), check(.cast, &.{12}));
+    try testing.expectEqual(Message.attr_dtype, check(.cast, &.{13}).?);
+    try testing.expectEqual(Message.attr_dtype, check(.cast, &.{-1}).?);
+    try testing.expectEqual(Message.attr_words, check(.cast, &.{ 1, 1 }).?);
+    try testing.expectEqual(@as(?Message, null), check(.iota, &.{ 0, 11, 0 }));
+}
+
+test "limits hold at n and refuse n + 1" {
+    var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
+    defer arena_state.deinit();
+    const arena = arena_state.allocator();
+    const p = try sample(arena);
+    const bytes = try wire_encode.encode(arena, &p);
+    // The highest of each quantity in the sample; constants do not count as program bytes.
+    const exact: wire_format.Limits = .{
+        .section_count_max = 13,
+        .program_bytes_max = bytes.len - 64,
+        .rank_max = 2,
+        .value_count_max = 10,
+        .operand_count_max = 3,
+        .result_count_max = 2,
+        .attr_words_max = 2,
+        .literal_bytes_max = 12,
+        .element_count_max = 6,
+        .tensor_bytes_max = 24,
+    };
+    var diagnostic: wire.Diagnostic = .{};
+    _ = try wire.decodeWithLimits(arena, bytes, exact, &diagnostic);
+    const faults = .{
+        .section_count_max = .{ Message.too_many_sections, SectionId.header },
+        .program_bytes_max = .{ Message.program_too_large, SectionId.header },
+        .rank_max = .{ Message.rank_too_large, SectionId.types },
+        .value_count_max = .{ Message.too_many_values, SectionId.header },
+        .operand_count_max = .{ Message.operand_count, SectionId.instructions },
+        .result_count_max = .{ Message.result_count, SectionId.instructions },
+        .attr_words_max = .{ Message.attr_words, SectionId.instructions },
+        .literal_bytes_max = .{ Message.literal_too_large, SectionId.literals },
+        .element_count_max = .{ Message.value_too_large, SectionId.types },
+        .tensor_bytes_max = .{ Message.value_too_large, SectionId.types },
+    };
+    inline for (@typeInfo(wire_format.Limits).@"struct".field_names) |name| {
+        errdefer std.debug.print("{s}\n", .{name});
+        var less = exact;
+        @field(less, name) -= 1;
+        const fault = @field(faults, name);
+        try expectFault(bytes, less, fault[0], fault[1]);
+    }
+}
+
+fn decodeOnce(gpa: Allocator, bytes: []const u8) !void {
+    var arena_state: std.heap.ArenaAllocator = .init(gpa);
+    defer arena_state.deinit();
+    var diagnostic: wire.Diagnostic = .{};
+    _ = try wire.decode(arena_state.allocator(), bytes, &diagnostic);
+}
+
+test "running out of memory is an error at every step" {
+    var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
+    defer arena_state.deinit();
+    const p = try sample(arena_state.allocator());
+    const bytes = try wire_encode.encode(arena_state.allocator(), &p);
+    try testing.checkAllAllocationFailures(testing.allocator, decodeOnce, .{bytes});
 }
