@@ -56,7 +56,7 @@ pub fn slice(c: *Check) Error!void {
 /// One axis of extent n: the first and the last element exist, and no stride can overflow.
 fn sliceAxis(c: *Check, n: i64, start: i64, size: i64, step: i64) Error!void {
     if (size < 0) return c.fail(.negative_extent);
-    const step_max = @max(n, 1);
+    const step_max: i64 = @max(n, 1);
     if (step == 0 or step > step_max or step < -step_max) return c.fail(.slice_step);
     if (start < 0 or start > n or size > n) return c.fail(.slice_out_of_bounds);
     if (size == 0) return;
