@@ -1,0 +1,261 @@
+//! Packing: a panel of an operand, `width` lanes (rows of A or columns of B) by a run of k, copied to
+//! `[k][width]` in the type of the multiply. Reads any strides; the contiguous directions are
+//! vector copies or register transposes, everything else goes element by element.
+const std = @import("std");
+const assert = std.debug.assert;
+const dtype = @import("../dtype.zig");
+const DType = dtype.DType;
+const Storage = dtype.Storage;
+const shapes = @import("gemm_shapes.zig");
+const at = @import("view.zig").at;
+
+/// Axes that act as one, outermost first. No axes: extent 1.
+pub const Group = struct {
+    rank: u32,
+    dims: [*]const u64,
+    strides: [*]const i64,
+
+    pub fn offset(group: Group, index: u64) i64 {
+        if (group.rank == 1) return @as(i64, @intCast(index)) * group.strides[0];
+        var rest = index;
+        var total: i64 = 0;
+        var axis = group.rank;
+        while (axis > 0) {
+            axis -= 1;
+            total += @as(i64, @intCast(rest % group.dims[axis])) * group.strides[axis];
+            rest /= group.dims[axis];
+        }
+        return total;
+    }
+
+    /// The innermost stride; 0 without axes.
+    pub fn inner(group: Group) i64 {
+        return if (group.rank == 0) 0 else group.strides[group.rank - 1];
+    }
+};
+
+/// One operand of one product: `lane` are the rows of A or the columns of B, `depth` is k.
+pub const View = struct {
+    base: [*]const u8,
+    lane: Group,
+    depth: Group,
+};
+
+/// The part of a view that goes into a panel, and where.
+pub const Piece = struct {
+    lane_start: u64,
+    /// Lanes that exist, at most `width`; the rest of the panel is zero or unspecified finite data.
+    lane_count: u32,
+    /// Lanes of the operand from `lane_start` on, `>= lane_count`.
+    lanes_left: u64,
+    depth_start: u64,
+    depth_count: u64,
+    /// Lanes of the panel, whole vectors, at most `cols_max`.
+    width: u32,
+};
+
+/// The storage types that pack differently, for `kind`. Same-size integers move as bits.
+pub fn packable(comptime kind: shapes.Kind) []const DType {
+    return switch (kind) {
+        .f32 => &.{ .f16, .bf16, .f32 },
+        .f64 => &.{.f64},
+        .u32 => &.{ .u8, .u16, .u32 },
+        .u64 => &.{.u64},
+    };
+}
+
+/// The dtype of `packable` whose packing serves `d`.
+pub fn canonical(d: DType) DType {
+    return switch (d) {
+        .bool, .i8 => .u8,
+        .i16 => .u16,
+        .i32 => .u32,
+        .i64 => .u64,
+        else => d,
+    };
+}
+
+pub fn Pack(comptime d: DType) type {
+    return struct {
+        const S = Storage(d);
+        const kind = shapes.Kind.of(d);
+        const T = kind.Type();
+        const lanes = shapes.shapeOf(shapes.here, kind).lanes;
+        const V = @Vector(lanes, T);
+
+        /// Packs one panel.
+        pub fn panel(view: View, piece: Piece, dst: [*]T) void {
+            assert(piece.width % lanes == 0);
+            assert(piece.lane_count <= piece.width);
+            assert(piece.lane_count <= piece.lanes_left);
+            const source: [*]const S = @ptrCast(@alignCast(view.base));
+            var offsets: [shapes.cols_max]i64 = undefined;
+            for (0..piece.lane_count) |i| offsets[i] = view.lane.offset(piece.lane_start + i);
+            var uniform = view.lane.inner() == 1;
+            for (0..piece.lane_count) |i| {
+                if (offsets[i] != offsets[0] + @as(i64, @intCast(i))) uniform = false;
+            }
+            const stride = view.depth.inner();
+            const extent = if (view.depth.rank == 0) 1 else view.depth.dims[view.depth.rank - 1];
+            var done: u64 = 0;
+            while (done < piece.depth_count) {
+                const k = piece.depth_start + done;
+                const count = @min(piece.depth_count - done, extent - k % extent);
+                const from = at(S, source, view.depth.offset(k));
+                const to = dst + done * piece.width;
+                if (uniform) {
+                    // Whole vectors may run on into lanes of the next panel.
+                    const whole = view.lane.rank == 1 and piece.lanes_left >= piece.width;
+                    copyRows(at(S, from, offsets[0]), stride, count, piece, whole, to);
+                } else if (stride == 1) {
+                    transposeRows(from, &offsets, count, piece, to);
+                } else {
+                    gatherRows(from, &offsets, stride, 0, count, piece, to);
+                }
+                done += count;
+            }
+        }
+
+        fn copyRows(
+            from: [*]const S,
+            stride: i64,
+            count: u64,
+            piece: Piece,
+            whole: bool,
+            dst: [*]T,
+        ) void {
+            const limit = if (whole) piece.width else piece.lane_count;
+            for (0..count) |k| {
+                const row = at(S, from, @as(i64, @intCast(k)) * stride);
+                const to = dst + k * piece.width;
+                var i: usize = 0;
+                while (i + lanes <= limit) : (i += lanes) to[i..][0..lanes].* = load(row + i);
+                while (i < limit) : (i += 1) to[i] = widen(row[i]);
+                while (i < piece.width) : (i += 1) to[i] = 0;
+            }
+        }
+
+        fn transposeRows(
+            from: [*]const S,
+            offsets: *const [shapes.cols_max]i64,
+            count: u64,
+            piece: Piece,
+            dst: [*]T,
+        ) void {
+            @setEvalBranchQuota(10_000);
+            const whole = count - count % lanes;
+            var group: u32 = 0;
+            while (group < piece.width) : (group += lanes) {
+                const valid = @min(piece.lane_count -| group, lanes);
+                var k: u64 = 0;
+                while (k < whole) : (k += lanes) {
+                    var tile: [lanes]V = undefined;
+                    inline for (0..lanes) |i| {
+                        tile[i] = if (i < valid) load(at(S, from, offsets[group + i]) + k) else @splat(0);
+                    }
+                    transpose(&tile);
+                    inline for (0..lanes) |i| {
+                        dst[(k + i) * piece.width + group ..][0..lanes].* = tile[i];
+                    }
+                }
+            }
+            if (whole < count) gatherRows(from, offsets, 1, whole, count, piece, dst);
+        }
+
+        fn gatherRows(
+            from: [*]const S,
+            offsets: *const [shapes.cols_max]i64,
+            stride: i64,
+            begin: u64,
+            end: u64,
+            piece: Piece,
+            dst: [*]T,
+        ) void {
+            for (begin..end) |k| {
+                const along = @as(i64, @intCast(k)) * stride;
+                const to = dst + k * piece.width;
+                for (0..piece.lane_count) |i| to[i] = widen(at(S, from, offsets[i] + along)[0]);
+                for (piece.lane_count..piece.width) |i| to[i] = 0;
+            }
+        }
+
+        /// log2(lanes) rounds of interleaving the first half of the rows with the second.
+        inline fn transpose(tile: *[lanes]V) void {
+            comptime var round = 1;
+            inline while (round < lanes) : (round *= 2) {
+                const old = tile.*;
+                inline for (0..lanes / 2) |i| {
+                    tile[2 * i] = @shuffle(T, old[i], old[i + lanes / 2], interleave(0));
+                    tile[2 * i + 1] = @shuffle(T, old[i], old[i + lanes / 2], interleave(lanes / 2));
+                }
+            }
+        }
+
+        fn interleave(comptime first: comptime_int) @Vector(lanes, i32) {
+            var mask: [lanes]i32 = undefined;
+            for (0..lanes / 2) |i| {
+                mask[2 * i] = first + i;
+                mask[2 * i + 1] = ~@as(i32, first + i);
+            }
+            return mask;
+        }
+
+        pub inline fn widen(x: S) T {
+            return switch (d) {
+                .bf16 => x.toF32(),
+                .f16 => @floatCast(x),
+                else => x,
+            };
+        }
+
+        pub inline fn load(p: [*]const S) V {
+            switch (d) {
+                .bf16 => {
+                    const bits = @as(*align(2) const @Vector(lanes, u16), @ptrCast(p)).*;
+                    const wide: @Vector(lanes, u32) = bits;
+                    return @bitCast(wide << @splat(16));
+                },
+                .f16 => {
+                    const half: @Vector(lanes, f16) = p[0..lanes].*;
+                    return @floatCast(half);
+                },
+                else => {
+                    const v: @Vector(lanes, S) = p[0..lanes].*;
+                    return v;
+                },
+            }
+        }
+    };
+}
+
+fn checkPack(comptime d: DType, lane_strides: []const i64, lane_dims: []const u64, depth_strides: []const i64, depth_dims: []const u64) !void {
+    const P = Pack(d);
+    var source: [8192]P.S = undefined;
+    for (&source, 0..) |*s, i| s.* = switch (d) {
+        .bf16 => dtype.Bf16.fromF32(@floatFromInt(i % 251)),
+        .f16, .f32, .f64 => @floatFromInt(i % 251),
+        else => @truncate(i % 251),
+    };
+    const lane: Group = .{ .rank = @intCast(lane_dims.len), .dims = lane_dims.ptr, .strides = lane_strides.ptr };
+    const depth: Group = .{ .rank = @intCast(depth_dims.len), .dims = depth_dims.ptr, .strides = depth_strides.ptr };
+    const base: [*]const P.S = source[4000..];
+    const view: View = .{ .base = @ptrCast(base), .lane = lane, .depth = depth };
+    var dst: [shapes.cols_max * 40]P.T = @splat(99);
+    const piece: Piece = .{ .lane_start = 3, .lane_count = 7, .lanes_left = 7, .depth_start = 2, .depth_count = 37, .width = P.lanes * ((7 + P.lanes - 1) / P.lanes) };
+    P.panel(view, piece, &dst);
+    for (0..37) |k| for (0..piece.width) |i| {
+        const want: P.T = if (i < 7) P.widen(at(P.S, base, lane.offset(3 + i) + depth.offset(2 + k))[0]) else 0;
+        try std.testing.expectEqual(want, dst[k * piece.width + i]);
+    };
+}
+
+test "panels of any strides" {
+    inline for (.{ .u8, .u16, .u32, .u64, .f16, .bf16, .f32, .f64 }) |d| {
+        try checkPack(d, &.{1}, &.{10}, &.{40}, &.{40});
+        try checkPack(d, &.{50}, &.{10}, &.{1}, &.{40});
+        try checkPack(d, &.{-7}, &.{10}, &.{-11}, &.{40});
+        try checkPack(d, &.{ 400, 1 }, &.{ 3, 5 }, &.{ 90, 9 }, &.{ 8, 5 });
+        try checkPack(d, &.{ 400, 20 }, &.{ 3, 5 }, &.{ 90, 1 }, &.{ 2, 20 });
+        try checkPack(d, &.{0}, &.{10}, &.{1}, &.{40});
+    }
+}
