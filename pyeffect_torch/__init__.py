@@ -1,0 +1,75 @@
+"""Functional transformations over lazy arrays, on a native core.
+
+`import pyeffect_torch as et`. Pure functions over pytrees are traced into one lazy graph; `grad`,
+`vjp`, `jvp`, `vmap`, `checkpoint` and `jit` compose over it in any order.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from pyeffect_torch.core import dtypes, errors, tree
+from pyeffect_torch.core.array import Array
+from pyeffect_torch.inspection import eval_shape, make_ir, spec
+from pyeffect_torch.jit import jit
+from pyeffect_torch.ops import FUNCTIONS as _FUNCTIONS
+from pyeffect_torch.runtime.cancel import cancel_scope
+from pyeffect_torch.runtime.compute import compute
+from pyeffect_torch.runtime.registry import cpu, current, reference, set_default, use
+from pyeffect_torch.transforms.checkpoint import checkpoint
+from pyeffect_torch.transforms.custom import custom_jvp, custom_vjp
+from pyeffect_torch.transforms.grad import grad, value_and_grad, vjp
+from pyeffect_torch.transforms.jacobian import hessian, jacfwd, jacrev
+from pyeffect_torch.transforms.jvp import jvp, linearize
+from pyeffect_torch.transforms.vmap import vmap
+
+if TYPE_CHECKING:
+    from pyeffect_torch import losses as losses
+    from pyeffect_torch import nn as nn
+    from pyeffect_torch import random as random
+
+__version__ = "0.1.0"
+
+globals().update(_FUNCTIONS)
+remat = checkpoint
+
+_LAZY = ("losses", "nn", "optim", "programs", "random", "safetensors", "schedules", "testing")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return importlib.import_module(f"pyeffect_torch.{name}")
+    raise AttributeError(f"module 'pyeffect_torch' has no attribute {name!r}")
+
+
+__all__ = [
+    "Array",
+    "cancel_scope",
+    "checkpoint",
+    "compute",
+    "cpu",
+    "current",
+    "custom_jvp",
+    "custom_vjp",
+    "dtypes",
+    "errors",
+    "eval_shape",
+    "grad",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jit",
+    "jvp",
+    "linearize",
+    "make_ir",
+    "reference",
+    "set_default",
+    "spec",
+    "tree",
+    "use",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+    *(name for name in _FUNCTIONS if name not in dir(__builtins__)),
+]

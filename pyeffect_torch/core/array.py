@@ -1,0 +1,259 @@
+"""`Array`: node, tracer and lazy tensor in one class.
+
+An array is *lazy* (an op and its inputs), *concrete* (a buffer), a *placeholder* (an input of a
+trace) or *deleted*. This file has the node itself and how it is made; the methods that users see
+are in `methods.py`. Walks over nodes are in `graph.py`.
+
+Serials are issued at creation, so inputs always have smaller serials: serial order is
+topological order. Nodes are never hashed (equality is elementwise): tables are keyed by serial.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any, Final
+
+from pyeffect_torch.core import source
+from pyeffect_torch.core.dtypes import DType
+from pyeffect_torch.core.errors import ForeignHandleError, InvalidHandleError
+from pyeffect_torch.core.methods import Methods
+from pyeffect_torch.core.op import Affine, Derivative, Nondiff, Op, Shape, declare, no_attributes
+
+PLACEHOLDER_FLAG: Final = 1
+"""The array depends on a placeholder: it has no value."""
+LEAF_FLAG: Final = 2
+"""The array depends on a differentiation leaf, finished or not."""
+DEAD_FLAG: Final = 4
+"""The array was deleted or donated."""
+RUNTIME_SHIFT: Final = 8
+"""From this bit on, one bit for each runtime whose buffers the array depends on."""
+
+_serials = itertools.count(1)
+_BLOCK_BITS: Final = 6  # a path without an anchor has at most 64 nodes
+
+
+class Deleted:
+    """What stands in `Array.buf` once the value is gone."""
+
+    __slots__ = ("how", "where")
+
+    def __init__(self, how: str, where: source.Source | None) -> None:
+        self.how = how
+        self.where = where
+
+
+class Array(Methods):
+    """An immutable n-dimensional array: lazy, concrete, or a placeholder of a trace.
+
+    Build one with `et.array` or by applying a function to arrays; never by this class itself.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "buf",
+        "dtype",
+        "flags",
+        "inputs",
+        "op",
+        "params",
+        "serial",
+        "shape",
+        "src",
+    )
+
+    op: Op
+    inputs: tuple[Array, ...]
+    params: Any
+    shape: Shape
+    dtype: DType
+    serial: int
+    flags: int
+    buf: Any
+    src: source.Source | None
+
+    def __init__(
+        self,
+        op: Op,
+        inputs: tuple[Array, ...],
+        params: Any,
+        shape: Any,
+        dtype: Any,
+        flags: int,
+        src: source.Source | None,
+        serial: int,
+    ) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.params = params
+        self.shape = shape
+        self.dtype = dtype
+        self.serial = serial
+        self.flags = flags
+        self.buf = None
+        self.src = src
+
+
+class _Drain(threading.local):
+    def __init__(self) -> None:
+        self.pending: list[tuple[Array, ...]] = []
+        self.running = False
+
+
+_drain = _Drain()
+
+
+class _Anchor(Array):
+    """A node whose release is iterative.
+
+    It has an input (itself with inputs) in another block of 64 serials; every long path crosses
+    such an edge, so no recursive release is deeper than 64, whatever the shape of the graph.
+    """
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        drain = _drain
+        drain.pending.append(self.inputs)
+        self.inputs = ()
+        if drain.running:
+            return
+        drain.running = True
+        try:
+            while drain.pending:
+                drain.pending.pop()
+        finally:
+            drain.running = False
+
+
+def make(
+    op: Op,
+    inputs: tuple[Array, ...],
+    params: Any,
+    shape: Any,
+    dtype: Any,
+    flags: int = 0,
+    src: source.Source | None = None,
+) -> Array:
+    """Return a node of known type; `flags` are ORed with those of the inputs.
+
+    Raises:
+        InvalidHandleError: an input was deleted or donated.
+        ForeignHandleError: inputs live on different runtimes.
+    """
+    serial = next(_serials)
+    block = serial >> _BLOCK_BITS
+    anchored = False
+    for array in inputs:
+        flags |= array.flags
+        if array.inputs and array.serial >> _BLOCK_BITS != block:
+            anchored = True
+    if flags >= DEAD_FLAG:
+        runtimes = flags >> RUNTIME_SHIFT
+        if flags & DEAD_FLAG or runtimes & (runtimes - 1):
+            _refuse(op, inputs)
+    cls = _Anchor if anchored else Array
+    return cls(op, inputs, params, shape, dtype, flags, src or source.capture(), serial)
+
+
+def _refuse(op: Op, inputs: tuple[Array, ...]) -> None:
+    for array in inputs:
+        if array.flags & DEAD_FLAG:
+            raise deleted_error(array, op.name)
+    raise ForeignHandleError(
+        f"{op.name}: the operands live on different runtimes",
+        "move one of them with x.to(runtime)",
+        operation=op.name,
+        phase="build",
+    )
+
+
+def deleted_error(array: Array, operation: str) -> InvalidHandleError:
+    """The error for using `array`, which was deleted or donated."""
+    gone = array.buf
+    how = gone.how if isinstance(gone, Deleted) else "deleted"
+    where = source.describe(gone.where) if isinstance(gone, Deleted) else ""
+    place = f" at {where}" if where else ""
+    return InvalidHandleError(
+        f"{operation}: an array of shape {list(array.shape)} was {how}{place}",
+        "keep the result of that call instead, or do not donate the argument",
+        operation=operation,
+        phase="build",
+    )
+
+
+def bind(op: Op, inputs: tuple[Array, ...], params: Any = None) -> Array:
+    """Apply `op`: infer the type and return the node (for a multi-output op: the bundle node)."""
+    inferred = op.infer(inputs, params)
+    if op.multi:
+        return make(op, inputs, params._replace(types=tuple(inferred)), None, None)
+    return make(op, inputs, params, inferred[0], inferred[1])
+
+
+def rebuild(node: Array, inputs: tuple[Array, ...]) -> Array:
+    """Return `node` on other inputs of the same types."""
+    return make(node.op, inputs, node.params, node.shape, node.dtype, 0, node.src)
+
+
+def outputs(node: Array) -> tuple[Array, ...]:
+    """Return the projections of a multi-output node, in order."""
+    return tuple(
+        make(OUT, (node,), index, shape, dtype, 0, node.src)
+        for index, (shape, dtype) in enumerate(node.params.types)
+    )
+
+
+def from_buffer(buf: Any, shape: Shape, dtype: DType, runtime_bit: int) -> Array:
+    """Return a concrete array over `buf` on the runtime with that bit."""
+    array = make(CONST, (), None, shape, dtype, runtime_bit << RUNTIME_SHIFT)
+    array.buf = buf
+    return array
+
+
+def literal(value: Any, dtype: DType) -> Array:
+    """Return a 0-d constant that is embedded wherever it is met; it belongs to no runtime."""
+    return make(LITERAL, (), dtype.type(value), (), dtype)
+
+
+def placeholder(shape: Shape, dtype: DType, what: str) -> Array:
+    """Return an input of a trace; `what` names it in errors (`jit argument x`)."""
+    return make(PLACEHOLDER, (), what, shape, dtype, PLACEHOLDER_FLAG)
+
+
+def state(array: Array) -> str:
+    """`"lazy"`, `"concrete"`, `"placeholder"` or `"deleted"`."""
+    if array.flags & DEAD_FLAG:
+        return "deleted"
+    if array.buf is not None:
+        return "concrete"
+    return "placeholder" if array.flags & PLACEHOLDER_FLAG else "lazy"
+
+
+def _infer_none(inputs: tuple[Array, ...], params: Any) -> Any:
+    raise AssertionError("structural nodes are made with their type")
+
+
+def _structural(name: str, derivative: Derivative | None = None) -> Op:
+    return declare(
+        name,
+        infer=_infer_none,
+        derivative=derivative or Nondiff(),
+        batch=None,
+        reference=None,
+        domain=None,
+        attributes=no_attributes,
+        traits=("structural",),
+    )
+
+
+CONST: Final = _structural("constant")
+LITERAL: Final = _structural("literal")
+PLACEHOLDER: Final = _structural("placeholder")
+OUT: Final = _structural("output")
+LEAF: Final = _structural("leaf", Affine(lambda node, j, tangent: tangent, lambda node, j, ct: ct))
+"""An identity over the argument of a derivative: what the walk of that derivative ends at."""
+
+
+def leaf(array: Array) -> Array:
+    """Return a fresh differentiation leaf over `array`."""
+    return make(LEAF, (array,), None, array.shape, array.dtype, LEAF_FLAG)

@@ -1,0 +1,216 @@
+"""Walks over nodes: reaching, sorting, bodies, inlining, and what a finished derivative cuts.
+
+Every walk collects nodes with an explicit stack and sorts them by serial, so a chain of 100,000
+nodes needs no recursion. Tables are keyed by serial.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+from pyeffect_torch.core.array import (
+    LEAF,
+    LEAF_FLAG,
+    PLACEHOLDER,
+    PLACEHOLDER_FLAG,
+    Array,
+    rebuild,
+)
+
+by_serial: Final = attrgetter("serial")
+
+
+def reach(roots: Iterable[Array], stop: Mapping[int, Any] | set[int], floor: int = 0) -> list[Array]:
+    """Return the nodes that `roots` depend on, by ascending serial.
+
+    Nodes whose serial is in `stop`, or below `floor`, are neither returned nor entered. Nothing
+    older than a leaf can depend on it, so a walk for fresh leaves passes their oldest serial.
+    """
+    seen: set[int] = set()
+    found: list[Array] = []
+    stack: list[Array] = list(roots)
+    add = seen.add
+    while stack:
+        node = stack.pop()
+        serial = node.serial
+        if serial in seen or serial < floor or serial in stop:
+            continue
+        add(serial)
+        found.append(node)
+        stack.extend(node.inputs)
+    found.sort(key=by_serial)
+    return found
+
+
+class Body:
+    """A closed sub-graph: `roots` as a function of `formals`.
+
+    Any node can be a formal: walks look formals up first and never look behind them, so a captured
+    outer node is itself the formal that stands for it. `floor` may be the serial of the oldest
+    formal when all formals are fresh: older nodes cannot depend on them.
+    """
+
+    __slots__ = ("_deps", "_nodes", "effects", "floor", "formals", "roots")
+
+    def __init__(
+        self,
+        formals: Sequence[Array],
+        roots: Sequence[Array],
+        effects: Sequence[Array] = (),
+        floor: int = 0,
+    ) -> None:
+        self.formals = tuple(formals)
+        self.roots = tuple(roots)
+        self.effects = tuple(effects)
+        self.floor = floor
+        self._nodes: list[Array] | None = None
+        self._deps: list[int] | None = None
+
+    @property
+    def nodes(self) -> list[Array]:
+        """The nodes between formals and roots, ascending."""
+        if self._nodes is None:
+            stop = {formal.serial for formal in self.formals}
+            self._nodes = reach((*self.roots, *self.effects), stop, self.floor)
+        return self._nodes
+
+    @property
+    def deps(self) -> list[int]:
+        """For each root, a bit mask of the formals that it depends on."""
+        if self._deps is None:
+            masks = {formal.serial: 1 << k for k, formal in enumerate(self.formals)}
+            get = masks.get
+            for node in self.nodes:
+                mask = 0
+                for array in node.inputs:
+                    mask |= get(array.serial, 0)
+                masks[node.serial] = mask
+            self._deps = [masks.get(root.serial, 0) for root in self.roots]
+        return self._deps
+
+    def inline(self, actuals: Sequence[Array]) -> list[Array]:
+        """Return the roots on other inputs; nodes that depend on no formal are shared."""
+        env = {
+            formal.serial: actual for formal, actual in zip(self.formals, actuals, strict=True)
+        }
+        return substitute(self.nodes, self.roots, env)
+
+
+def substitute(
+    nodes: Sequence[Array], roots: Sequence[Array], env: dict[int, Array]
+) -> list[Array]:
+    """Rebuild those of `nodes` (ascending) whose inputs `env` replaces; return the new roots."""
+    get = env.get
+    for node in nodes:
+        serial = node.serial
+        if serial in env:
+            continue
+        changed = False
+        inputs: list[Array] = []
+        for array in node.inputs:
+            replaced = get(array.serial)
+            if replaced is None:
+                inputs.append(array)
+            else:
+                inputs.append(replaced)
+                changed = True
+        if changed:
+            env[serial] = inputs[0] if node.op is LEAF else rebuild(node, tuple(inputs))
+    return [env.get(root.serial, root) for root in roots]
+
+
+def placeholders_of(array: Array) -> list[Array]:
+    """Return the placeholders that `array` depends on (for messages)."""
+    return [node for node in reach([array], set()) if node.op is PLACEHOLDER]
+
+
+class _Tokens:
+    """Derivatives under way, and values whose inputs are kept only for them.
+
+    A value read inside `grad(f)` must not cut the path to the leaf: while any token is live, a
+    computed node that depends on a leaf and is newer than the oldest token keeps its inputs and
+    waits, by weak reference, on `pending`.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.live: dict[int, frozenset[int]] = {}
+        self.pending: list[weakref.ref[Array]] = []
+        self.count = 0
+
+    def oldest(self) -> int | None:
+        """The serial of the oldest live leaf, or None."""
+        if not self.live:
+            return None
+        with self.lock:
+            return min((min(leaves) for leaves in self.live.values()), default=None)
+
+
+TOKENS: Final = _Tokens()
+
+
+def begin_derivative(leaves: Sequence[Array]) -> int:
+    """Register a derivative with respect to `leaves`; return its token."""
+    serials = frozenset(leaf.serial for leaf in leaves)
+    with TOKENS.lock:
+        TOKENS.count += 1
+        token = TOKENS.count
+        if serials:
+            TOKENS.live[token] = serials
+    return token
+
+
+def end_derivative(token: int) -> None:
+    """Finish a derivative: cut the computed nodes that no live token needs."""
+    cut_now: list[Array] = []
+    with TOKENS.lock:
+        TOKENS.live.pop(token, None)
+        if not TOKENS.pending:
+            return
+        oldest = min((min(leaves) for leaves in TOKENS.live.values()), default=None)
+        pending, TOKENS.pending = TOKENS.pending, []
+        for reference in pending:
+            node = reference()
+            if node is None:
+                continue
+            if oldest is not None and node.serial >= oldest:
+                TOKENS.pending.append(reference)
+            else:
+                cut_now.append(node)
+    for node in cut_now:
+        cut(node)
+
+
+def store(node: Array, buf: Any) -> None:
+    """Make a lazy node concrete; it drops its inputs unless a live derivative needs them."""
+    node.buf = buf
+    if node.flags & LEAF_FLAG:
+        oldest = TOKENS.oldest()
+        if oldest is not None and node.serial >= oldest:
+            with TOKENS.lock:
+                TOKENS.pending.append(weakref.ref(node))
+            return
+    cut(node)
+
+
+def cut(node: Array) -> None:
+    """Drop what a concrete node came from. The order matters to readers on other threads."""
+    node.inputs = ()
+    node.flags &= ~(LEAF_FLAG | PLACEHOLDER_FLAG)
+    node.params = None
+
+
+def live_leaf(array: Array) -> bool:
+    """Whether `array` depends on a leaf of a derivative that is under way."""
+    if not array.flags & LEAF_FLAG:
+        return False
+    oldest = TOKENS.oldest()
+    if oldest is None or array.serial < oldest:
+        return False
+    with TOKENS.lock:
+        live = frozenset[int]().union(*TOKENS.live.values())
+    return any(node.serial in live for node in reach([array], set(), oldest))

@@ -1,0 +1,163 @@
+"""Frames of traces and transforms, and how a function is traced into a body.
+
+*Inside* a trace is what was created during it (`serial >= first`); an older node that an inside
+node uses is a *capture*. Dependency alone would be the wrong rule: a branch that only closes over
+values depends on no placeholder and would always run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyeffect_torch.core import dtypes, source
+from pyeffect_torch.core.array import LITERAL, PLACEHOLDER, Array, placeholder
+from pyeffect_torch.core.errors import TraceError
+from pyeffect_torch.core.graph import Body, reach
+from pyeffect_torch.core.op import Type
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """One trace or transform under way on this thread.
+
+    Attributes:
+        kind: "jit", "vmap", "checkpoint", "custom_vjp", ...
+        first: the serial from which on nodes are inside.
+        key: jit: the hidden placeholder that implicit randomness starts from.
+        row: vmap: the hidden batched row index, int64 [].
+        axis_name, size: vmap: for named-axis collectives.
+        draws: how many implicit draws were made in this frame.
+        effects: effect nodes, in order.
+    """
+
+    kind: str
+    first: int
+    key: Array | None = None
+    row: Array | None = None
+    axis_name: Any = None
+    size: int = 0
+    draws: int = 0
+    effects: list[Array] = field(default_factory=list)
+
+
+class _Frames(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Frame] = []
+
+
+_frames = _Frames()
+
+
+def frames() -> list[Frame]:
+    """The frames of this thread, outermost first."""
+    return _frames.stack
+
+
+def push(frame: Frame) -> None:
+    """Enter a frame."""
+    _frames.stack.append(frame)
+
+
+def pop(frame: Frame) -> None:
+    """Leave a frame, which must be the innermost."""
+    last = _frames.stack.pop()
+    assert last is frame
+
+
+@dataclass(slots=True, eq=False)
+class Trace:
+    """What tracing a function gave.
+
+    Attributes:
+        body: formals are `captures + arguments` (with the hidden key first among the arguments
+            when one was asked for); roots are the flat results.
+        captures: older nodes that inside nodes use, in order of first creation.
+        out: whatever the function returned beside the flat roots (its tree).
+        uses_key: whether the hidden key is used.
+    """
+
+    body: Body
+    captures: tuple[Array, ...]
+    arguments: tuple[Array, ...]
+    out: Any
+
+
+def trace(
+    kind: str,
+    call: Callable[[Sequence[Array]], tuple[Sequence[Array], Any]],
+    types: Sequence[Type],
+    names: Sequence[str],
+    *,
+    with_key: bool = False,
+) -> Trace:
+    """Trace `call(placeholders) -> (flat arrays, tree)` into a body with explicit captures.
+
+    Args:
+        kind: the frame's kind.
+        types, names: of the arguments; the names appear in errors.
+        with_key: prepend a hidden uint32 [2] key argument for implicit randomness.
+    """
+    key = placeholder((2,), dtypes.uint32, f"the random key of {kind}") if with_key else None
+    arguments = [
+        placeholder(shape, dtype, name) for (shape, dtype), name in zip(types, names, strict=True)
+    ]
+    formals = arguments if key is None else [key, *arguments]
+    marker = formals[0] if formals else placeholder((), dtypes.bool_, kind)
+    frame = Frame(kind, marker.serial, key=key)
+    push(frame)
+    try:
+        roots, out = call(arguments)
+    finally:
+        pop(frame)
+    captures = captures_of([*roots, *frame.effects], formals, frame.first)
+    body = Body([*captures, *formals], roots, frame.effects)
+    check_leaks(body)
+    return Trace(body, tuple(captures), tuple(formals), out)
+
+
+def captures_of(roots: Sequence[Array], formals: Sequence[Array], first: int) -> list[Array]:
+    """Return the nodes older than `first` that the inside nodes use, by serial.
+
+    0-d literals are embedded, never captured.
+    """
+    stop = {formal.serial for formal in formals}
+    found: dict[int, Array] = {}
+    for root in roots:
+        if root.serial < first and root.op is not LITERAL:
+            found[root.serial] = root
+    for node in reach(roots, stop, first):
+        for array in node.inputs:
+            if array.serial < first and array.op is not LITERAL:
+                found[array.serial] = array
+    return [found[serial] for serial in sorted(found)]
+
+
+def check_leaks(body: Body) -> None:
+    """Raise `TraceError` if a placeholder of another, finished trace is used inside a body."""
+    for node in body.nodes:
+        if node.op is PLACEHOLDER:
+            raise leak_error(node)
+
+
+def leak_error(node: Array) -> TraceError:
+    """The error for a placeholder met outside its trace."""
+    return TraceError(
+        f"{node.params} leaked out of its trace, where it was made at "
+        f"{source.describe(node.src) or 'an unknown place'}",
+        "return the value from the traced function instead of storing it elsewhere",
+    )
+
+
+def read_error(array: Array, cause: Array | None) -> TraceError:
+    """The error for reading the value of something that depends on a placeholder."""
+    because = f" it depends on {cause.params}" if cause is not None else ""
+    made = source.describe(array.src)
+    return TraceError(
+        f"an array of shape {list(array.shape)} and dtype {array.dtype.name} has no value while it "
+        f"is traced:{because}" + (f"; it was made at {made}" if made else ""),
+        "use et.where or et.cond on traced values, pass it as a static argument, "
+        "or move the read out of the traced function",
+    )

@@ -1,0 +1,118 @@
+"""Pytrees, by optree: dicts, lists, tuples, namedtuples, registered dataclasses; None is empty.
+
+The public name of this module is `pyeffect_torch.tree`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+import optree
+
+from pyeffect_torch.core.errors import TreeError
+
+NAMESPACE: Final = "pyeffect_torch"
+Structure = optree.PyTreeSpec
+_T = TypeVar("_T")
+
+
+def flatten(tree: Any) -> tuple[list[Any], Structure]:
+    """Return the leaves of `tree`, depth first with dict keys sorted, and its structure."""
+    return optree.tree_flatten(tree, namespace=NAMESPACE)
+
+
+def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
+    """Return the tree with that structure and those leaves."""
+    return optree.tree_unflatten(structure, leaves)
+
+
+def leaves(tree: Any) -> list[Any]:
+    """Return the leaves of `tree`."""
+    return optree.tree_leaves(tree, namespace=NAMESPACE)
+
+
+def structure(tree: Any) -> Structure:
+    """Return the structure of `tree`; structures compare with `==`."""
+    return optree.tree_structure(tree, namespace=NAMESPACE)
+
+
+def map(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:  # noqa: A001 - public name
+    """Return a tree of `function(leaf, *rest_leaves)`.
+
+    Raises:
+        TreeError: the trees do not have one structure; prints both.
+    """
+    flat, spec = flatten(tree)
+    others: list[list[Any]] = []
+    for other in rest:
+        other_flat, other_spec = flatten(other)
+        if other_spec != spec:
+            raise mismatch("tree.map", spec, other_spec)
+        others.append(other_flat)
+    return unflatten(spec, [function(*row) for row in zip(flat, *others, strict=True)])
+
+
+def map_with_path(function: Callable[[str, Any], Any], tree: Any) -> Any:
+    """Return a tree of `function(path, leaf)`; a path reads `['layer3']['w']`."""
+    flat, spec = flatten(tree)
+    return unflatten(spec, [function(p, leaf) for p, leaf in zip(paths(spec), flat, strict=True)])
+
+
+def paths(spec: Structure, root: str = "") -> list[str]:
+    """Return how to write each leaf, in order: `params['layer3']['w']`."""
+    return [accessor.codify(root) for accessor in spec.accessors()]
+
+
+def register_dataclass(
+    cls: type[_T] | None = None,
+    *,
+    data_fields: Sequence[str] = (),
+    meta_fields: Sequence[str] = (),
+) -> Any:
+    """Register a dataclass as a tree node; usable as a decorator.
+
+    Args:
+        data_fields: names of the fields that are subtrees (default: all but `meta_fields`).
+        meta_fields: names of static fields, compared by equality and hashable.
+    """
+
+    def register(cls: type[_T]) -> type[_T]:
+        import dataclasses
+
+        names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]  # checked there
+        data = tuple(data_fields) or tuple(name for name in names if name not in meta_fields)
+
+        def flatten_node(value: Any) -> Any:
+            meta = tuple(getattr(value, name) for name in meta_fields)
+            return tuple(getattr(value, name) for name in data), meta, data
+
+        def unflatten_node(meta: Any, children: Any) -> Any:
+            made = object.__new__(cls)  # __init__ may check or convert: leaves may be anything
+            for name, child in zip(data, children, strict=True):
+                object.__setattr__(made, name, child)
+            for name, value in zip(meta_fields, meta, strict=True):
+                object.__setattr__(made, name, value)
+            return made
+
+        optree.register_pytree_node(cls, flatten_node, unflatten_node, namespace=NAMESPACE)
+        return cls
+
+    return register if cls is None else register(cls)
+
+
+def register_node(
+    cls: type[_T],
+    flatten_node: Callable[[_T], tuple[Iterable[Any], Any]],
+    unflatten_node: Callable[[Any, Any], _T],
+) -> None:
+    """Register any class: `flatten_node(x) -> (children, meta)`, `unflatten_node(meta, children)`."""
+    optree.register_pytree_node(cls, flatten_node, unflatten_node, namespace=NAMESPACE)
+
+
+def mismatch(what: str, expected: Structure, got: Structure, name: str = "tree") -> TreeError:
+    """The error for trees that should be equal; it prints both."""
+    return TreeError(
+        f"{what}: the trees do not match\n    expected {name} {expected}\n    got      {name} {got}",
+        "give both the same keys, lengths and None entries",
+    )

@@ -1,0 +1,473 @@
+"""`jit`: a function traced once per signature; later calls only execute.
+
+Inside another trace, or on values under differentiation, the cached trace is inlined into the
+surrounding graph instead: a nested jit is neither a call nor a second run of the Python function.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pyeffect_torch.core import late, source, tree
+from pyeffect_torch.core.array import (
+    DEAD_FLAG,
+    LEAF_FLAG,
+    PLACEHOLDER_FLAG,
+    RUNTIME_SHIFT,
+    Array,
+    Deleted,
+    deleted_error,
+    from_buffer,
+)
+from pyeffect_torch.core.errors import ArgumentError, ForeignHandleError, TraceError
+from pyeffect_torch.core.graph import live_leaf
+from pyeffect_torch.core.trace import Trace, frames, leak_error, trace
+from pyeffect_torch.ops.base import operand
+from pyeffect_torch.runtime.base import REGISTERED, Executable, Runtime
+from pyeffect_torch.runtime.compute import compute_arrays
+from pyeffect_torch.runtime.registry import current
+from pyeffect_torch.runtime.wire import Program, encode
+
+_log = logging.getLogger("pyeffect_torch.jit")
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """One signature: its trace and, once it was executed, its executable."""
+
+    traced: Trace
+    structure: tree.Structure
+    program: Program | None = None
+    executable: Executable | None = None
+    uses_key: bool = False
+    live: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters of a compiled function.
+
+    Attributes:
+        programs: signatures in the cache. traces: Python runs of the function. hits: calls served
+            without a trace. evictions: signatures dropped. bytes: memory of the executables.
+        trace_seconds, encode_seconds, compile_seconds: time spent so far.
+    """
+
+    programs: int = 0
+    traces: int = 0
+    hits: int = 0
+    evictions: int = 0
+    bytes: int = 0
+    trace_seconds: float = 0.0
+    encode_seconds: float = 0.0
+    compile_seconds: float = 0.0
+
+
+class Compiled:
+    """A compiled function; see `jit`."""
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        static_argnums: tuple[int, ...],
+        static_argnames: tuple[str, ...],
+        donate_argnums: tuple[int, ...],
+        cache_capacity: int,
+        optimize: bool,
+    ) -> None:
+        self.f = f
+        self.name = getattr(f, "__name__", "f")
+        self.static_argnums = static_argnums
+        self.static_argnames = static_argnames
+        self.donate_argnums = donate_argnums
+        self.cache_capacity = cache_capacity
+        self.optimize = optimize
+        self._cache: OrderedDict[Any, _Entry] = OrderedDict()
+        self._lock = threading.Lock()
+        self._tracing: dict[Any, tuple[int, threading.Event]] = {}
+        self._stats = Stats()
+        self._reason = "it has not been called yet"
+        functools.update_wrapper(self, f)
+
+    # --- calls
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        statics: Any = ()
+        dynamic: Any = args
+        if self.static_argnums or self.static_argnames:
+            dynamic, kwargs, statics = self._split(args, kwargs)
+        leaves, structure = tree.flatten((dynamic, kwargs) if kwargs else dynamic)
+        flags = 0
+        types: list[Any] = []
+        for index, leaf in enumerate(leaves):
+            if not isinstance(leaf, Array):
+                leaf = leaves[index] = operand(f"jit({self.name})", leaf)
+            flags |= leaf.flags
+            types.append(leaf.shape)
+            types.append(leaf.dtype)
+        if flags & DEAD_FLAG:
+            raise deleted_error(next(a for a in leaves if a.flags & DEAD_FLAG), self.name)
+        mask = flags >> RUNTIME_SHIFT
+        if mask & (mask - 1):
+            raise ForeignHandleError(
+                f"jit({self.name}): the arguments live on different runtimes",
+                "move one of them with x.to(runtime)",
+                operation=self.name,
+                phase="build",
+            )
+        runtime = REGISTERED[mask] if mask else current()
+        key = (runtime.mask, structure, bool(kwargs), statics, *types)
+        entry = self._cache.get(key)
+        if entry is None:
+            entry = self._miss(key, leaves, structure, bool(kwargs), statics, args)
+        else:
+            self._stats.hits += 1
+        if flags & PLACEHOLDER_FLAG or entry.live or (flags & LEAF_FLAG and _any_live(leaves)):
+            return self._inline(entry, leaves)
+        return self._execute(entry, leaves, runtime, dynamic)
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+        """Separate static arguments, which must be hashable, from dynamic ones."""
+        numbers = {n % len(args) for n in self.static_argnums if -len(args) <= n < len(args)}
+        static_args = tuple((n, args[n]) for n in sorted(numbers))
+        static_kwargs = tuple((k, kwargs[k]) for k in self.static_argnames if k in kwargs)
+        for name, value in (*static_args, *static_kwargs):
+            try:
+                hash(value)
+            except TypeError:
+                raise ArgumentError(
+                    f"jit({self.name}): static argument {name!r} of type {type(value).__name__} "
+                    "is not hashable",
+                    "pass a hashable value (a tuple instead of a list), or make it dynamic",
+                ) from None
+        # bool, int and float that compare equal are different values of a static argument.
+        typed = tuple((name, type(value), value) for name, value in (*static_args, *static_kwargs))
+        dynamic = tuple(arg for index, arg in enumerate(args) if index not in numbers)
+        rest = {k: v for k, v in kwargs.items() if k not in self.static_argnames}
+        return dynamic, rest, typed
+
+    def _call(self, statics: Any, dynamic: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if not statics:
+            return self.f(*dynamic, **kwargs)
+        by_position = {name: value for name, _, value in statics if isinstance(name, int)}
+        named = {name: value for name, _, value in statics if isinstance(name, str)}
+        rest = iter(dynamic)
+        count = len(by_position) + len(dynamic)
+        args = [by_position[i] if i in by_position else next(rest) for i in range(count)]
+        return self.f(*args, **named, **kwargs)
+
+    # --- tracing
+
+    def _miss(
+        self,
+        key: Any,
+        leaves: list[Array],
+        structure: tree.Structure,
+        has_kwargs: bool,
+        statics: Any,
+        args: Any,
+    ) -> _Entry:
+        """Trace, once for all threads that ask for the signature at the same time."""
+        while True:
+            with self._lock:
+                entry = self._cache.get(key)
+                if entry is not None:
+                    return entry
+                under_way = self._tracing.get(key)
+                if under_way is None:
+                    event = threading.Event()
+                    self._tracing[key] = (threading.get_ident(), event)
+                    break
+            if under_way[0] == threading.get_ident():
+                raise TraceError(
+                    f"jit({self.name}): it calls itself with the signature that is being traced",
+                    "recurse on the plain function, or use et.while_loop",
+                )
+            under_way[1].wait()
+        try:
+            entry, cacheable = self._trace(leaves, structure, has_kwargs, statics)
+            if cacheable:
+                self._store(key, entry)
+            return entry
+        finally:
+            with self._lock:
+                del self._tracing[key]
+            event.set()
+
+    def _trace(
+        self, leaves: list[Array], structure: tree.Structure, has_kwargs: bool, statics: Any
+    ) -> tuple[_Entry, bool]:
+        started = time.perf_counter()
+        self._stats.traces += 1
+        out_structure: list[tree.Structure] = []
+
+        def call(arguments: Sequence[Array]) -> tuple[Sequence[Array], Any]:
+            value = tree.unflatten(structure, arguments)
+            dynamic, kwargs = value if has_kwargs else (value, {})
+            result = self._call(statics, dynamic, kwargs)
+            flat, spec = tree.flatten(result)
+            out_structure.append(spec)
+            return [operand(f"jit({self.name})", leaf) for leaf in flat], spec
+
+        paths = tree.paths(structure, "arguments")
+        traced = trace(
+            f"jit({self.name})",
+            call,
+            [(leaf.shape, leaf.dtype) for leaf in leaves],
+            [f"{path} of jit({self.name})" for path in paths],
+            with_key=True,
+        )
+        captured = traced.captures
+        placeholders = [a for a in captured if a.flags & PLACEHOLDER_FLAG]
+        if placeholders and not frames():
+            raise leak_error(next(iter(_placeholders(placeholders[0]))))
+        live = bool(placeholders) or any(live_leaf(a) for a in captured)
+        hidden = traced.arguments[0].serial
+        uses_key = any(
+            array.serial == hidden for node in traced.body.nodes for array in node.inputs
+        ) or any(root.serial == hidden for root in traced.body.roots)
+        entry = _Entry(traced, out_structure[0], uses_key=uses_key, live=live)
+        self._stats.trace_seconds += time.perf_counter() - started
+        return entry, not live
+
+    def _store(self, key: Any, entry: _Entry) -> None:
+        with self._lock:
+            self._reason = self._compare(key)
+            _log.debug("jit(%s) traced: %s", self.name, self._reason)
+            self._cache[key] = entry
+            while len(self._cache) > self.cache_capacity:
+                self._cache.popitem(last=False)
+                self._stats.evictions += 1
+                _log.warning(
+                    "jit(%s): more than %d signatures; the oldest is dropped (%s)",
+                    self.name,
+                    self.cache_capacity,
+                    self._reason,
+                )
+
+    def _compare(self, key: Any) -> str:
+        """Say how `key` differs from the signature that was used last."""
+        if not self._cache:
+            return "the first call"
+        last = next(reversed(self._cache))
+        if key[0] != last[0]:
+            return "another runtime"
+        if key[1] != last[1]:
+            return f"another tree: {key[1]} instead of {last[1]}"
+        if key[3] != last[3]:
+            return f"other static arguments: {key[3]} instead of {last[3]}"
+        paths = tree.paths(key[1], "arguments")
+        for index, path in enumerate(paths):
+            shape, dtype = key[4 + 2 * index], key[5 + 2 * index]
+            old_shape, old_dtype = last[4 + 2 * index], last[5 + 2 * index]
+            if shape != old_shape:
+                return f"{path}: shape {list(shape)} instead of {list(old_shape)}"
+            if dtype is not old_dtype:
+                return f"{path}: dtype {dtype.name} instead of {old_dtype.name}"
+        return "the trace was not cached"
+
+    def explain_retrace(self) -> str:
+        """Return why the last trace happened: which leaf, tree or static value changed."""
+        return self._reason
+
+    # --- inlining and execution
+
+    def _inline(self, entry: _Entry, leaves: Sequence[Array]) -> Any:
+        if self.donate_argnums:
+            pass  # donation has no meaning inside a trace: the outermost call decides
+        body = entry.traced.body
+        key = late.functions.implicit_key() if entry.uses_key else entry.traced.arguments[0]
+        roots = body.inline([*entry.traced.captures, key, *leaves])
+        return tree.unflatten(entry.structure, roots)
+
+    def _prepare(self, entry: _Entry, runtime: Runtime, dynamic: Sequence[Any]) -> Executable:
+        """Encode and compile on the first execution of a signature."""
+        with entry.lock:
+            if entry.executable is not None:
+                return entry.executable
+            started = time.perf_counter()
+            captures = [a for a in entry.traced.captures if a.buf is None]
+            if captures:
+                compute_arrays(captures)
+            hidden = entry.traced.arguments[0]
+            formals = [hidden, *entry.traced.arguments[1:]] if entry.uses_key else list(
+                entry.traced.arguments[1:]
+            )
+            program = encode(
+                entry.traced.body.roots,
+                formals,
+                runtime.has,
+                effects=entry.traced.body.effects,
+                donated=self._donated(dynamic, 1 if entry.uses_key else 0),
+                key=0 if entry.uses_key else None,
+            )
+            encoded = time.perf_counter()
+            executable = runtime.executable(program, self.optimize)
+            if program.captured:
+                executable = executable.bind([array.buf for array in program.captured])
+            self._stats.encode_seconds += encoded - started
+            self._stats.compile_seconds += time.perf_counter() - encoded
+            entry.program, entry.executable = program, executable
+            return executable
+
+    def _donated(self, dynamic: Sequence[Any], first: int) -> list[int]:
+        """The indices of donated leaves among the formals."""
+        out: list[int] = []
+        start = first
+        position = 0
+        for number in range(len(dynamic) + len(self.static_argnums)):
+            if number in self.static_argnums or position >= len(dynamic):
+                continue
+            count = len(tree.leaves(dynamic[position]))
+            if number in self.donate_argnums:
+                out.extend(range(start, start + count))
+            start += count
+            position += 1
+        return out
+
+    def _execute(
+        self, entry: _Entry, leaves: list[Array], runtime: Runtime, dynamic: Sequence[Any]
+    ) -> Any:
+        executable = entry.executable or self._prepare(entry, runtime, dynamic)
+        program = entry.program
+        assert program is not None
+        inputs: list[Any] = []
+        missing: list[Array] | None = None
+        for leaf in leaves:
+            buf = leaf.buf
+            if buf is None:
+                missing = missing or []
+                missing.append(leaf)
+            inputs.append(buf)
+        if missing is not None:
+            inputs = self._concrete(leaves, missing, runtime)
+        if entry.uses_key:
+            inputs.insert(0, runtime.upload(late.functions.fresh_key_bits()))
+        donated: list[Array] = []
+        if self.donate_argnums:
+            donated = self._claim(leaves, dynamic)
+        outputs = executable.run(inputs)
+        if donated:
+            gone = Deleted(f"donated to jit({self.name})", source.capture_user())
+            for array in donated:
+                array.buf = gone
+                array.flags |= DEAD_FLAG
+        mask = runtime.mask
+        return tree.unflatten(
+            entry.structure,
+            [
+                from_buffer(buf, shape, dtype, mask)
+                for buf, (shape, dtype) in zip(outputs, program.outputs, strict=True)
+            ],
+        )
+
+    @staticmethod
+    def _concrete(leaves: list[Array], missing: list[Array], runtime: Runtime) -> list[Any]:
+        """Compute lazy arguments in one request; literals are uploaded."""
+        compute_arrays([a for a in missing if a.inputs or not isinstance(a.params, np.generic)])
+        return [
+            runtime.upload(np.asarray(leaf.params)) if leaf.buf is None else leaf.buf
+            for leaf in leaves
+        ]
+
+    def _claim(self, leaves: list[Array], dynamic: Sequence[Any]) -> list[Array]:
+        """The donated arrays of a call, each of which may be donated only once."""
+        donated = [leaves[index] for index in self._donated(dynamic, 0)]
+        seen: set[int] = set()
+        for array in donated:
+            if array.serial in seen:
+                raise ArgumentError(
+                    f"jit({self.name}): the same array is donated twice in one call",
+                    "pass a copy for one of the arguments, or donate only one of them",
+                )
+            seen.add(array.serial)
+        return donated
+
+    # --- inspection
+
+    @property
+    def stats(self) -> Stats:
+        """Counters, as of now."""
+        self._stats.programs = len(self._cache)
+        self._stats.bytes = sum(
+            entry.executable.nbytes for entry in self._cache.values() if entry.executable
+        )
+        return self._stats
+
+    def clear(self) -> None:
+        """Drop the cached programs; the counts stay."""
+        with self._lock:
+            self._cache.clear()
+
+
+def _placeholders(array: Array) -> list[Array]:
+    from pyeffect_torch.core.graph import placeholders_of
+
+    return placeholders_of(array) or [array]
+
+
+def _any_live(leaves: Sequence[Array]) -> bool:
+    return any(leaf.flags & LEAF_FLAG and live_leaf(leaf) for leaf in leaves)
+
+
+def _numbers(what: str, value: Any) -> tuple[int, ...]:
+    numbers = value if isinstance(value, (tuple, list)) else (value,)
+    if not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
+        raise ArgumentError(f"jit: {what} must be ints, got {value!r}", "pass positions")
+    return tuple(numbers)
+
+
+def jit(
+    f: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    cache_capacity: int = 32,
+    optimize: bool = True,
+) -> Any:
+    """Return `f`, traced once per signature and compiled; usable as a decorator.
+
+    Args:
+        f: a pure function of pytrees of arrays, NumPy arrays and Python numbers.
+        static_argnums, static_argnames: hashable arguments that are part of the signature.
+        donate_argnums: arguments whose memory the results may take; they are deleted by a
+            successful call and untouched by a failed one.
+        cache_capacity: how many signatures are kept; the least recently made is dropped.
+        optimize: False runs every operation by itself, to compare with.
+
+    Raises:
+        TraceError: at the first call, when `f` reads a traced value.
+    """
+    if f is None:
+        return functools.partial(
+            jit,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            cache_capacity=cache_capacity,
+            optimize=optimize,
+        )
+    if not callable(f):
+        raise ArgumentError(
+            f"jit: expected a function, got {type(f).__name__}", "pass the function itself"
+        )
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    return Compiled(
+        f,
+        _numbers("static_argnums", static_argnums),
+        names,
+        _numbers("donate_argnums", donate_argnums),
+        cache_capacity,
+        optimize,
+    )

@@ -1,0 +1,132 @@
+"""The contract of a runtime: supports, compile, run, upload, download, release, stats.
+
+`cpu` and `metal` are native; `reference` interprets the same programs in NumPy. Everything above
+this layer sees only these classes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from pyeffect_torch.core import dtypes
+from pyeffect_torch.core.array import RUNTIME_SHIFT, Array, from_buffer
+from pyeffect_torch.core.dtypes import DType
+from pyeffect_torch.core.op import Shape
+from pyeffect_torch.runtime.wire import Program
+
+
+class Buffer(Protocol):
+    """The memory of one concrete array."""
+
+    def numpy(self, shape: Shape, dtype: DType) -> np.ndarray[Any, Any]:
+        """Return the value as a read-only array; it stays valid after `release`."""
+        ...
+
+    def release(self) -> None:
+        """Give the memory back now; views made by `numpy` keep it alive."""
+        ...
+
+
+class Executable(Protocol):
+    """A compiled program. Immutable: any thread may run it at any time."""
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """Run on buffers, one for each unbound input, and return the output buffers.
+
+        Donated inputs are consumed on success and untouched on failure.
+        """
+        ...
+
+    def bind(self, captured: Sequence[Any]) -> Executable:
+        """Return an executable whose captured inputs (those after the formals) are bound."""
+        ...
+
+    def explain(self) -> dict[str, Any]:
+        """Return what was compiled: passes, regions, kernels, memory."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that the executable itself holds."""
+        ...
+
+
+class Runtime:
+    """A place where arrays live and programs run.
+
+    Attributes:
+        name: "cpu", "metal" or "reference".
+        mask: this runtime's bit in `Array.flags`, shifted down.
+        features: what the machine offers, for diagnostics.
+    """
+
+    capacity: ClassVar[int] = 64
+    _count: ClassVar[int] = 0
+    _class_lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, name: str) -> None:
+        with Runtime._class_lock:
+            self.mask = 1 << Runtime._count
+            Runtime._count += 1
+        self.name = name
+        self.flags = self.mask << RUNTIME_SHIFT
+        self.features: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._executables: OrderedDict[tuple[bytes, bool], Executable] = OrderedDict()
+        REGISTERED[self.mask] = self
+
+    def __repr__(self) -> str:
+        return f"<runtime {self.name}>"
+
+    def supports(self, dtype: Any) -> bool:
+        """Whether arrays of `dtype` can live here."""
+        return dtypes.canonical(dtype) is not None
+
+    def has(self, opcode: str) -> bool:
+        """Whether there is a kernel for `opcode`; otherwise its body is encoded."""
+        raise NotImplementedError(opcode)
+
+    def upload(self, value: np.ndarray[Any, Any]) -> Any:
+        """Copy a NumPy array into a buffer of this runtime."""
+        raise NotImplementedError
+
+    def compile(self, program: Program, optimize: bool) -> Executable:
+        """Compile without looking at the cache."""
+        raise NotImplementedError
+
+    def memory_stats(self) -> dict[str, int]:
+        """Counters: live buffers and bytes, peak bytes, workspaces, executables."""
+        raise NotImplementedError
+
+    def array(self, value: np.ndarray[Any, Any]) -> Array:
+        """Return a concrete array with a copy of `value`."""
+        return from_buffer(self.upload(value), value.shape, value.dtype, self.mask)
+
+    def executable(self, program: Program, optimize: bool = True) -> Executable:
+        """Return the compiled program, from the cache of structural hashes if it is there."""
+        key = (program.digest, optimize)
+        with self._lock:
+            found = self._executables.get(key)
+            if found is not None:
+                self._executables.move_to_end(key)
+                return found
+        made = self.compile(program, optimize)
+        with self._lock:
+            self._executables[key] = made
+            while len(self._executables) > self.capacity:
+                self._executables.popitem(last=False)
+        return made
+
+    def clear_caches(self) -> None:
+        """Drop the cached executables."""
+        with self._lock:
+            self._executables.clear()
+
+
+REGISTERED: dict[int, Runtime] = {}
+"""Every runtime made so far, by mask."""

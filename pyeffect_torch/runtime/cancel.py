@@ -1,0 +1,79 @@
+"""`cancel_scope`: cancels what runs inside it, from any thread or after a time."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+
+from pyeffect_torch.core.errors import CancelledError
+
+
+class CancelScope:
+    """Handed out by `cancel_scope`; `cancel()` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hooks: dict[int, Callable[[], None]] = {}
+        self._next = 0
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Cancel what runs inside the scope, and what starts there later."""
+        with self._lock:
+            self.cancelled = True
+            hooks = list(self._hooks.values())
+        for hook in hooks:
+            hook()
+
+    def attach(self, hook: Callable[[], None]) -> int:
+        """Call `hook` when the scope is cancelled; raises if it is already."""
+        with self._lock:
+            if not self.cancelled:
+                self._next += 1
+                self._hooks[self._next] = hook
+                return self._next
+        raise cancelled_error()
+
+    def detach(self, number: int) -> None:
+        """Forget a hook."""
+        with self._lock:
+            self._hooks.pop(number, None)
+
+
+def cancelled_error() -> CancelledError:
+    """The error for work that its scope cancelled."""
+    return CancelledError(
+        "the computation was cancelled by its cancel_scope",
+        "start it again outside the scope, or give the scope more time",
+    )
+
+
+_scope: ContextVar[CancelScope | None] = ContextVar("pyeffect_torch_cancel", default=None)
+
+
+def current_scope() -> CancelScope | None:
+    """The innermost scope of this context."""
+    return _scope.get()
+
+
+@contextlib.contextmanager
+def cancel_scope(timeout: float | None = None) -> Iterator[CancelScope]:
+    """Cancel what runs inside the block when `timeout` seconds are over or `cancel()` is called.
+
+    Raises:
+        CancelledError: in the thread whose computation was cancelled.
+    """
+    scope = CancelScope()
+    timer = threading.Timer(timeout, scope.cancel) if timeout is not None else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    token = _scope.set(scope)
+    try:
+        yield scope
+    finally:
+        _scope.reset(token)
+        if timer is not None:
+            timer.cancel()

@@ -1,0 +1,110 @@
+"""Making lazy arrays concrete: one multi-root request, and which values are kept on the way.
+
+A node that something outside the computation still refers to becomes concrete too, so nothing is
+computed twice. Reference counts decide; a wrong count costs time, never a value.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pyeffect_torch.core import late, tree
+from pyeffect_torch.core.array import (
+    LITERAL,
+    PLACEHOLDER_FLAG,
+    RUNTIME_SHIFT,
+    Array,
+    literal,
+)
+from pyeffect_torch.core.dtypes import float32
+from pyeffect_torch.core.graph import placeholders_of, store
+from pyeffect_torch.core.trace import read_error
+from pyeffect_torch.ops.base import operand
+from pyeffect_torch.runtime.base import REGISTERED, Runtime
+from pyeffect_torch.runtime.registry import current
+from pyeffect_torch.runtime.wire import encode, reach_values
+
+
+def _external(nodes: Sequence[Array], base: int) -> list[Array]:
+    """Return the nodes with references from outside the walk; `base` are the walk's own."""
+    edges = _edges(nodes)  # a function of its own: its loop variables must not count
+    count = sys.getrefcount
+    get = edges.get
+    return [node for node in nodes if count(node) - base > get(node.serial, 0)]
+
+
+def _edges(nodes: Sequence[Array]) -> dict[int, int]:
+    """Return how often each node is an input inside the walk, by serial."""
+    edges: dict[int, int] = {}
+    for node in nodes:
+        if node.buf is None:
+            for array in node.inputs:
+                serial = array.serial
+                edges[serial] = edges.get(serial, 0) + 1
+    return edges
+
+
+def _calibrate() -> int:
+    """References that `_external` itself holds: the largest base that still finds a held node."""
+    probe = [literal(0, float32)]
+    base = 0
+    while _external(probe, base):
+        base += 1
+    return base
+
+
+_BASE = _calibrate()
+
+
+def compute_arrays(arrays: Sequence[Array]) -> None:
+    """Make every array concrete; shared nodes run once.
+
+    Raises:
+        TraceError: one of them depends on a placeholder.
+    """
+    by_runtime: dict[int, dict[int, Array]] = {}
+    for array in arrays:
+        if array.buf is not None:
+            continue
+        if array.flags & PLACEHOLDER_FLAG:
+            raise read_error(array, next(iter(placeholders_of(array)), None))
+        by_runtime.setdefault(array.flags >> RUNTIME_SHIFT, {})[array.serial] = array
+    for mask, roots in by_runtime.items():
+        _compute(REGISTERED[mask] if mask else current(), list(roots.values()))
+
+
+def _compute(runtime: Runtime, roots: list[Array]) -> None:
+    nodes = reach_values(roots, {})
+    wanted = {root.serial for root in roots}
+    kept = [
+        node
+        for node in _external(nodes, _BASE)
+        if node.buf is None
+        and node.shape is not None
+        and node.op is not LITERAL
+        and node.serial not in wanted
+    ]
+    targets = [*roots, *kept]
+    program = encode(targets, (), runtime.has, scalar_slots=True, nodes=nodes)
+    del nodes
+    inputs: list[Any] = [array.buf for array in program.captured]
+    inputs.extend(runtime.upload(np.asarray(value)) for value in program.scalars)
+    outputs = runtime.executable(program).run(inputs)
+    for node, buf in zip(targets, outputs, strict=True):
+        store(node, buf)
+        node.flags |= runtime.flags
+
+
+def compute(value: Any) -> Any:
+    """Return the tree with every array concrete, in one request."""
+    leaves, structure = tree.flatten(value)
+    arrays = [operand("compute", leaf) for leaf in leaves]
+    compute_arrays(arrays)
+    return tree.unflatten(structure, arrays)
+
+
+late.compute = compute_arrays

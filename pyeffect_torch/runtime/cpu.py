@@ -1,0 +1,339 @@
+"""The cpu runtime: buffers, executables and jobs of the native core, through its C ABI.
+
+A run is submit and wait: short programs run inside the submitting call; for long ones the caller
+waits in slices, so that signals are seen, and an exception there cancels and drains the job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pyeffect_torch.core.dtypes import DType
+from pyeffect_torch.core.errors import (
+    BackendError,
+    CompileError,
+    ExecutionError,
+    IndexOutOfBoundsError,
+    InvalidHandleError,
+    UnsupportedError,
+)
+from pyeffect_torch.core.op import Shape
+from pyeffect_torch.runtime.base import Runtime
+from pyeffect_torch.runtime.cancel import cancelled_error, current_scope
+from pyeffect_torch.runtime.native.loader import load
+from pyeffect_torch.runtime.native.opcodes import OPCODES, STATUSES
+from pyeffect_torch.runtime.wire import Program
+
+SLICE_MS = 20
+"""How long a wait may be before Python looks at its signals."""
+
+_OK = STATUSES["ok"]
+_NONE = 0xFFFFFFFF
+_CHECKS = {1: "no label is active: all of them are ignore_index"}
+
+
+class NativeBuffer:
+    """The memory of one array; released with the object."""
+
+    __slots__ = ("_lib", "handle", "nbytes")
+
+    def __init__(self, lib: Any, handle: int, nbytes: int) -> None:
+        self._lib = lib
+        self.handle = handle
+        self.nbytes = nbytes
+
+    def numpy(self, shape: Shape, dtype: DType) -> np.ndarray[Any, Any]:
+        """Return a read-only view, which keeps the memory alive and out of reuse."""
+        ffi, lib = load()
+        out = ffi.new("uint64_t *")
+        data = ffi.new("uint8_t **")
+        if not self.handle or lib.pet_buffer_export(self.handle, out) != _OK:
+            raise InvalidHandleError("the buffer was released", "keep the array alive")
+        if self.nbytes == 0:
+            lib.pet_buffer_unexport(out[0])
+            return _read_only(np.empty(shape, dtype))
+        lib.pet_buffer_data(self.handle, data, ffi.NULL)
+        exported, unexport = out[0], lib.pet_buffer_unexport
+        owner = ffi.gc(data[0], lambda _: unexport(exported))
+        return _read_only(np.frombuffer(ffi.buffer(owner, self.nbytes), dtype).reshape(shape))
+
+    def release(self) -> None:
+        """Give the memory back once no run and no view uses it."""
+        handle, self.handle = self.handle, 0
+        if handle:
+            self._lib.pet_buffer_release(handle)
+
+    def __del__(self) -> None:
+        handle = self.handle
+        if handle:
+            self.handle = 0
+            self._lib.pet_buffer_release(handle)
+
+
+def _read_only(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    value.flags.writeable = False
+    return value
+
+
+class CpuRuntime(Runtime):
+    """The native core on this machine's CPU."""
+
+    def __init__(self, hidden: frozenset[str] = frozenset()) -> None:
+        super().__init__("cpu")
+        self.hidden = hidden
+        self._ffi, self._lib = load()
+        options = self._ffi.new("pet_runtime_options_t *")
+        options.thread_count = _threads_from_environment()
+        out = self._ffi.new("uint64_t *")
+        self._check(self._lib.pet_runtime_create(options, out), "create the runtime")
+        self.handle: int = out[0]
+        info = self._ffi.new("pet_library_info_t *")
+        self._lib.pet_library_info(info)
+        self.features = {"isa": self._ffi.string(self._ffi.cast("char *", info.isa)).decode()}
+
+    def _check(self, status: int, doing: str) -> None:
+        if status != _OK:
+            raise BackendError(
+                f"cpu: cannot {doing}: {_status_name(status)}", backend="cpu", operation=doing
+            )
+
+    def has(self, opcode: str) -> bool:
+        """Whether the core has a kernel for `opcode` and it is not hidden."""
+        return opcode in OPCODES and opcode not in self.hidden
+
+    def upload(self, value: np.ndarray[Any, Any]) -> NativeBuffer:
+        """Copy a NumPy array into a new buffer."""
+        ffi, lib = self._ffi, self._lib
+        out, data = ffi.new("uint64_t *"), ffi.new("uint8_t **")
+        nbytes = value.nbytes
+        status = lib.pet_buffer_create(self.handle, nbytes, out, data)
+        if status != _OK:
+            raise ExecutionError(
+                f"cpu: cannot allocate {nbytes} bytes: {_status_name(status)}",
+                "free arrays, or use smaller ones",
+                backend="cpu",
+                operation="upload",
+                phase="allocate",
+            )
+        if nbytes:
+            target = np.frombuffer(ffi.buffer(data[0], nbytes), value.dtype)
+            target.reshape(value.shape)[...] = value
+        return NativeBuffer(lib, out[0], nbytes)
+
+    def compile(self, program: Program, optimize: bool) -> NativeExecutable:
+        """Compile a program."""
+        ffi, lib = self._ffi, self._lib
+        options = ffi.new("pet_compile_options_t *")
+        options.optimize = int(optimize)
+        bytes_ = ffi.from_buffer(program.blob)
+        job = ffi.new("uint64_t *")
+        error = ffi.new("pet_error_t *")
+        with _Token(ffi, lib) as token:
+            status = lib.pet_compile_submit(
+                self.handle, bytes_, len(program.blob), options, token, job
+            )
+            self._check(status, "compile")
+            out = ffi.new("uint64_t[1]")
+            status = _finish(ffi, lib, job[0], out, 1, error)
+        if status != _OK:
+            raise _error(ffi, status, error, program, "compile")
+        return NativeExecutable(self, out[0], program)
+
+    def set_threads(self, count: int) -> None:
+        """Set the number of compute threads; 0 restores the default."""
+        self._check(self._lib.pet_runtime_set_threads(self.handle, count), "set the threads")
+
+    def memory_stats(self) -> dict[str, int]:
+        """Counters of the core: buffers, bytes, peak, workspaces, executables, runs, threads."""
+        stats = self._ffi.new("pet_runtime_stats_t *")
+        self._check(self._lib.pet_runtime_stats(self.handle, stats), "read the counters")
+        return {
+            name: getattr(stats, name)
+            for name, _ in self._ffi.typeof("pet_runtime_stats_t").fields
+            if name != "reserved"
+        }
+
+
+class NativeExecutable:
+    """A compiled program of the core."""
+
+    def __init__(self, runtime: CpuRuntime, handle: int, program: Program) -> None:
+        self.runtime = runtime
+        self.handle = handle
+        self.program = program
+        self._ffi, self._lib = runtime._ffi, runtime._lib  # noqa: SLF001 - one module
+        self._donated = program.donated
+        self._sizes = [
+            int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in program.outputs
+        ]
+        self._outputs_type = self._ffi.typeof(f"uint64_t[{max(len(self._sizes), 1)}]")
+        self._local = threading.local()
+
+    def __del__(self) -> None:
+        handle = getattr(self, "handle", 0)
+        if handle:
+            self._lib.pet_executable_release(handle)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arena and of the baked constants."""
+        info = self._info()
+        return info.arena_bytes + info.constant_bytes
+
+    def _info(self) -> Any:
+        info = self._ffi.new("pet_executable_info_t *")
+        self._lib.pet_executable_info(self.handle, info)
+        return info
+
+    def bind(self, captured: Sequence[NativeBuffer]) -> NativeExecutable:
+        """Return a clone whose last formal inputs are bound to `captured`."""
+        out = self._ffi.new("uint64_t *")
+        status = self._lib.pet_executable_clone(self.handle, out)
+        if status != _OK:
+            raise BackendError(f"cpu: cannot clone the program: {_status_name(status)}")
+        made = NativeExecutable(self.runtime, out[0], self.program)
+        first = self.program.formal_count
+        for index, buffer in enumerate(captured):
+            status = self._lib.pet_executable_bind(made.handle, first + index, buffer.handle)
+            if status != _OK:
+                raise BackendError(
+                    f"cpu: cannot bind captured input {index}: {_status_name(status)}"
+                )
+        return made
+
+    def run(self, inputs: Sequence[NativeBuffer]) -> list[NativeBuffer]:
+        """Run on one buffer per unbound input; see `base.Executable`."""
+        ffi, lib = self._ffi, self._lib
+        count = len(inputs)
+        handles = ffi.new("uint64_t[]", [buffer.handle for buffer in inputs])
+        outputs = ffi.new(self._outputs_type)
+        sizes = self._sizes
+        scope = current_scope()
+        error = job = None
+        local = self._local
+        try:
+            error, job = local.error, local.job
+        except AttributeError:
+            error = local.error = ffi.new("pet_error_t *")
+            job = local.job = ffi.new("uint64_t *")
+        if scope is None:
+            status = lib.pet_run_submit(
+                self.handle, handles, count, outputs, len(sizes), 0, job, error
+            )
+            if job[0] and status == _OK:
+                status = _finish(ffi, lib, job[0], outputs, len(sizes), error)
+        else:
+            with _Token(ffi, lib) as token:
+                status = lib.pet_run_submit(
+                    self.handle, handles, count, outputs, len(sizes), token, job, error
+                )
+                if job[0] and status == _OK:
+                    status = _finish(ffi, lib, job[0], outputs, len(sizes), error)
+        if status != _OK:
+            raise _error(ffi, status, error, self.program, "execute")
+        for index in self._donated:
+            inputs[index].handle = 0  # the core released it
+        return [
+            NativeBuffer(lib, handle, size)
+            for handle, size in zip(ffi.unpack(outputs, len(sizes)), sizes, strict=True)
+        ]
+
+    def explain(self) -> dict[str, Any]:
+        """Return passes, regions, kernels and the memory plan."""
+        needed = self._ffi.new("uint64_t *")
+        self._lib.pet_executable_explain(self.handle, self._ffi.NULL, 0, needed)
+        text = self._ffi.new("uint8_t[]", needed[0] + 1)
+        self._lib.pet_executable_explain(self.handle, text, needed[0] + 1, needed)
+        return json.loads(self._ffi.unpack(self._ffi.cast("char *", text), needed[0]))
+
+
+class _Token:
+    """A cancellation token of the core, tied to the cancel scope of this context (0: none)."""
+
+    def __init__(self, ffi: Any, lib: Any) -> None:
+        self._ffi, self._lib = ffi, lib
+        self._scope = current_scope()
+        self._handle = 0
+        self._hook = 0
+
+    def __enter__(self) -> int:
+        if self._scope is not None:
+            out = self._ffi.new("uint64_t *")
+            self._lib.pet_token_create(out)
+            handle = self._handle = out[0]
+            self._hook = self._scope.attach(lambda: self._lib.pet_token_cancel(handle))
+        return self._handle
+
+    def __exit__(self, *_: object) -> None:
+        if self._scope is not None:
+            self._scope.detach(self._hook)
+            self._lib.pet_token_release(self._handle)
+
+
+def _finish(ffi: Any, lib: Any, job: int, out: Any, count: int, error: Any) -> int:
+    """Wait for a job in slices and take its result; cancel and drain it on an exception."""
+    done = ffi.new("uint32_t *")
+    try:
+        status = lib.pet_job_wait(job, SLICE_MS, done, error)
+        while not done[0]:
+            status = lib.pet_job_wait(job, SLICE_MS, done, error)
+        return lib.pet_job_result(job, out, count) if status == _OK else status
+    except BaseException:
+        lib.pet_job_cancel(job)
+        while not done[0] and lib.pet_job_wait(job, SLICE_MS, done, error) == _OK:
+            pass
+        raise
+    finally:
+        lib.pet_job_release(job)
+
+
+def _status_name(status: int) -> str:
+    names = {number: name for name, number in STATUSES.items()}
+    return names.get(status, f"status {status}").replace("_", " ")
+
+
+def _error(ffi: Any, status: int, error: Any, program: Program, phase: str) -> Exception:
+    """The exception for a failed job, with the user's line of the instruction."""
+    where = program.locations[error.source] if error.source < len(program.locations) else None
+    known = error.instruction < len(program.operations)
+    operation = program.operations[error.instruction] if known else ""
+    message = ffi.string(ffi.cast("char *", error.message)).decode("utf-8", "replace")
+    context = {"backend": "cpu", "operation": operation, "phase": phase, "details": message}
+    if status == STATUSES["index_out_of_bounds"]:
+        return IndexOutOfBoundsError(
+            f"{operation}: index {error.value} is out of bounds for axis {error.axis} "
+            f"with extent {error.extent}",
+            'use indices inside the axis, or mode="clip" or mode="fill"',
+            where,
+            **context,
+        )
+    if status == STATUSES["execution_failed"]:
+        reason = _CHECKS.get(error.value, f"check {error.value} failed")
+        return ExecutionError(f"{operation}: {reason}", "mend the input data", where, **context)
+    if status == STATUSES["cancelled"]:
+        return cancelled_error()
+    if status == STATUSES["invalid_handle"]:
+        return InvalidHandleError(
+            "an input was deleted or donated", "keep the arrays alive", where, **context
+        )
+    kind = _status_name(status)
+    what = f"cpu: cannot {phase} the program: {message or kind}"
+    if status == STATUSES["unsupported"]:
+        return UnsupportedError(what, "use another runtime", where, **context)
+    mend = "free memory, or use smaller arrays" if status == STATUSES["out_of_memory"] else (
+        "report this as a defect with the program (et.freeze(f, ...).save(path))"
+    )
+    cls = CompileError if phase == "compile" else ExecutionError
+    return cls(what, mend, where, **context)
+
+
+def _threads_from_environment() -> int:
+    """`PYEFFECT_NUM_THREADS`, or 0 for the default."""
+    text = os.environ.get("PYEFFECT_NUM_THREADS", "")
+    return int(text) if text.isdigit() else 0

@@ -1,0 +1,1 @@
+"""The native core: loading the library, its declarations, its status codes."""

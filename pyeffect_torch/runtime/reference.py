@@ -1,0 +1,144 @@
+"""The reference runtime: programs interpreted in NumPy, op by op, from the declarations.
+
+Slow and obvious. It is the oracle of every differential test: floats are computed in float64 and
+rounded once to the result dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pyeffect_torch.core.dtypes import DType
+from pyeffect_torch.core.errors import EffectTorchError, InvalidHandleError, UnsupportedError
+from pyeffect_torch.core.op import REGISTRY, Op, Shape
+from pyeffect_torch.runtime.base import Runtime
+from pyeffect_torch.runtime.decode import Decoded, decode
+from pyeffect_torch.runtime.wire import Program
+
+Value = np.ndarray[Any, Any]
+
+
+class NumpyBuffer:
+    """A buffer that is a NumPy array."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value: Value | None = value
+
+    def numpy(self, shape: Shape, dtype: DType) -> Value:
+        """Return a read-only view."""
+        if self.value is None:
+            raise InvalidHandleError("the buffer was released", "keep the array alive")
+        view = self.value.view()
+        view.flags.writeable = False
+        return view
+
+    def release(self) -> None:
+        """Drop the array."""
+        self.value = None
+
+
+class ReferenceRuntime(Runtime):
+    """NumPy with float64 accumulation."""
+
+    def __init__(self, hidden: frozenset[str] = frozenset()) -> None:
+        super().__init__("reference")
+        self.hidden = hidden
+
+    def has(self, opcode: str) -> bool:
+        """Whether some declaration has this opcode and a reference, and it is not hidden."""
+        op = BY_OPCODE().get(opcode)
+        return opcode not in self.hidden and op is not None and op.reference is not None
+
+    def upload(self, value: Value) -> NumpyBuffer:
+        """Copy the array."""
+        return NumpyBuffer(np.array(value, order="C"))
+
+    def compile(self, program: Program, optimize: bool) -> ReferenceExecutable:
+        """Decode the program; there is nothing to optimise."""
+        del optimize
+        return ReferenceExecutable(program, decode(program.blob))
+
+    def memory_stats(self) -> dict[str, int]:
+        """NumPy keeps no counters: only the number of cached programs."""
+        return {"executables": len(self._executables)}
+
+
+_by_opcode: dict[str, Op] = {}
+
+
+def BY_OPCODE() -> dict[str, Op]:  # noqa: N802 - a table that is filled once every op is declared
+    """Declarations by opcode."""
+    if len(_by_opcode) == 0:
+        _by_opcode.update({op.opcode: op for op in REGISTRY.values() if op.opcode is not None})
+    return _by_opcode
+
+
+class ReferenceExecutable:
+    """An interpreter over the decoded instructions."""
+
+    def __init__(self, program: Program, decoded: Decoded, bound: Sequence[Any] = ()) -> None:
+        self.program = program
+        self.decoded = decoded
+        self.bound = list(bound)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the program."""
+        return len(self.program.blob)
+
+    def bind(self, captured: Sequence[Any]) -> ReferenceExecutable:
+        """Remember the buffers of the captured inputs."""
+        return ReferenceExecutable(self.program, self.decoded, captured)
+
+    def explain(self) -> dict[str, Any]:
+        """The instructions by name."""
+        return {"runtime": "reference", "instructions": list(self.program.operations)}
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """Interpret the program."""
+        decoded = self.decoded
+        formals = decoded.formal_count - len(self.bound)
+        given = [*inputs[:formals], *self.bound, *inputs[formals:]]
+        values: list[Any] = [buffer.value for buffer in given]
+        values.extend(decoded.literals)
+        with np.errstate(all="ignore"):
+            for number, step in enumerate(decoded.instructions):
+                values.extend(self._step(number, step, values))
+        outputs = [values[index] for index, _ in decoded.outputs]
+        for index, flags in enumerate(decoded.input_flags):
+            if flags & 1 and index < len(given):
+                given[index].release()
+        return [NumpyBuffer(np.array(value, order="C")) for value in outputs]
+
+    def _step(self, number: int, step: Any, values: list[Any]) -> list[Value]:
+        name, operands, attributes, types = step
+        op = BY_OPCODE().get(name)
+        source = self.program.sources[number] if number < len(self.program.sources) else None
+        if op is None or op.reference is None:
+            raise UnsupportedError(
+                f"the reference has no {name}", "use et.cpu()", source, backend="reference"
+            )
+        try:
+            got = op.reference(attributes, *[values[index] for index in operands])
+        except EffectTorchError as error:
+            raise type(error)(error.what, "", source) from None
+        results = got if isinstance(got, (tuple, list)) else (got,)
+        out: list[Value] = []
+        for value, (shape, dtype) in zip(results, types, strict=True):
+            rounded = np.asarray(value).astype(dtype, copy=False)
+            if rounded.shape != shape:
+                raise UnsupportedError(
+                    f"the reference of {name} gave shape {rounded.shape} instead of {shape}",
+                    "report this as a defect",
+                    source,
+                    backend="reference",
+                )
+            out.append(rounded)
+        return out
+
+

@@ -1,0 +1,131 @@
+"""Which runtimes there are and which one new arrays are placed on."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from pyeffect_torch.core import late
+from pyeffect_torch.core.array import DEAD_FLAG, RUNTIME_SHIFT, Array
+from pyeffect_torch.core.errors import ArgumentError
+from pyeffect_torch.runtime.base import REGISTERED, Runtime
+
+_current: ContextVar[Runtime | None] = ContextVar("pyeffect_torch_runtime", default=None)
+_lock = threading.RLock()
+_default: list[Runtime] = []
+
+
+class Factory:
+    """Makes a runtime on the first call and returns the same one afterwards.
+
+    `without` names kernels to hide: an independent runtime on which compositions are tested.
+    """
+
+    def __init__(
+        self, name: str, make: Callable[[frozenset[str]], Runtime], available: Callable[[], bool]
+    ) -> None:
+        self.name = name
+        self._make = make
+        self._available = available
+        self._made: dict[frozenset[str], Runtime] = {}
+
+    def __call__(self, without: Iterable[str] = ()) -> Runtime:
+        hidden = frozenset(without)
+        made = self._made.get(hidden)
+        if made is None:
+            with _lock:
+                made = self._made.get(hidden)
+                if made is None:
+                    made = self._made[hidden] = self._make(hidden)
+        return made
+
+    def is_available(self) -> bool:
+        """Whether the runtime can be made here; never raises."""
+        return self._available()
+
+    def __repr__(self) -> str:
+        return f"et.{self.name}"
+
+
+def _make_reference(hidden: frozenset[str]) -> Runtime:
+    from pyeffect_torch.runtime.reference import ReferenceRuntime
+
+    return ReferenceRuntime(hidden)
+
+
+def _make_cpu(hidden: frozenset[str]) -> Runtime:
+    from pyeffect_torch.runtime.cpu import CpuRuntime
+
+    return CpuRuntime(hidden)
+
+
+def _cpu_available() -> bool:
+    from pyeffect_torch.runtime.native import loader
+
+    return loader.is_available()
+
+
+cpu = Factory("cpu", _make_cpu, _cpu_available)
+reference = Factory("reference", _make_reference, lambda: True)
+
+
+def current() -> Runtime:
+    """Return the runtime that new arrays are placed on: `use`, else `set_default`, else cpu."""
+    chosen = _current.get()
+    if chosen is not None:
+        return chosen
+    return _default[0] if _default else cpu()
+
+
+@contextlib.contextmanager
+def use(runtime: Runtime) -> Iterator[Runtime]:
+    """Place new arrays on `runtime` inside the block (per thread and asyncio task)."""
+    _require_runtime("use", runtime)
+    token = _current.set(runtime)
+    try:
+        yield runtime
+    finally:
+        _current.reset(token)
+
+
+def set_default(runtime: Runtime) -> None:
+    """Place new arrays on `runtime` from now on, in the whole process."""
+    _require_runtime("set_default", runtime)
+    with _lock:
+        _default[:] = [runtime]
+
+
+def _require_runtime(what: str, runtime: Any) -> None:
+    if not isinstance(runtime, Runtime):
+        raise ArgumentError(
+            f"{what}: expected a runtime, got {type(runtime).__name__}",
+            "call the factory: et.cpu(), et.reference()",
+        )
+
+
+def runtime_of(array: Array) -> Runtime:
+    """Return the runtime that `array` lives on; the current one for what belongs to none."""
+    mask = array.flags >> RUNTIME_SHIFT
+    return REGISTERED[mask] if mask else current()
+
+
+def _upload(value: np.ndarray[Any, Any]) -> Array:
+    return current().array(value)
+
+
+def _move(array: Array, runtime: Runtime) -> Array:
+    _require_runtime("to", runtime)
+    if not array.flags & DEAD_FLAG and array.flags >> RUNTIME_SHIFT == runtime.mask:
+        return array
+    return runtime.array(late.functions.read(array))
+
+
+late.move = _move
+late.placement = runtime_of
+late.functions.upload = _upload
+late.functions.current_flags = lambda: current().flags

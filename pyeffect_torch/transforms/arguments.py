@@ -1,0 +1,95 @@
+"""What the transforms share: argnums, leaves of argument trees, results as flat arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyeffect_torch.core import dtypes, late, tree
+from pyeffect_torch.core.array import Array
+from pyeffect_torch.core.errors import ArgumentError, DTypeError, TreeError
+from pyeffect_torch.ops.base import describe, operand
+
+
+def argument_indices(what: str, argnums: Any, count: int) -> tuple[int, ...]:
+    """Return `argnums` (an int or a sequence) as non-negative positions.
+
+    Raises:
+        ArgumentError: not ints, out of range, or one twice.
+    """
+    numbers = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
+    if not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
+        raise ArgumentError(
+            f"{what}: argnums must be an int or a sequence of ints, got {argnums!r}",
+            "name positional arguments by their position",
+        )
+    for n in numbers:
+        if not -count <= n < count:
+            raise ArgumentError(
+                f"{what}: argnums {n} is out of range for {count} positional arguments",
+                "pass that argument by position, or correct argnums",
+            )
+    found = tuple(n % count for n in numbers)
+    if len(set(found)) != len(found):
+        raise ArgumentError(f"{what}: argnums {argnums!r} names an argument twice", "name it once")
+    return found
+
+
+def flat_arrays(what: str, value: Any) -> tuple[list[Array], tree.Structure]:
+    """Return the leaves of a tree as arrays, and its structure."""
+    leaves, structure = tree.flatten(value)
+    return [operand(what, leaf) for leaf in leaves], structure
+
+
+def require_differentiable(
+    what: str, arrays: Sequence[Array], structure: tree.Structure, root: str
+) -> None:
+    """Raise `DTypeError` naming the first leaf that is not floating."""
+    for index, array in enumerate(arrays):
+        if not dtypes.is_float(array.dtype):
+            path = tree.paths(structure, root)[index]
+            raise DTypeError(
+                f"{what}: {path} has dtype {array.dtype.name}, which has no derivative",
+                "differentiate with respect to floating arrays, or cast it first",
+            )
+
+
+def zeros(array: Array) -> Array:
+    """Zeros of the type of `array`: the materialised zero tangent or cotangent."""
+    return late.functions.zeros_like(array)
+
+
+def instantiate(values: Sequence[Array | None], like: Sequence[Array]) -> list[Array]:
+    """Replace missing (co)tangents by zeros of the types of `like`."""
+    return [
+        zeros(array) if value is None else value for value, array in zip(values, like, strict=True)
+    ]
+
+
+def matching(
+    what: str, value: Any, structure: tree.Structure, like: Sequence[Array], role: str
+) -> list[Array | None]:
+    """Return the leaves of a (co)tangent tree that must match `like`; None for integer leaves.
+
+    Raises:
+        TreeError: another structure. DTypeError, ShapeError: a leaf of another type.
+    """
+    leaves, got = tree.flatten(value)
+    if got != structure:
+        raise tree.mismatch(f"{what}: {role}s", structure, got, role)
+    out: list[Array | None] = []
+    for index, (leaf, array) in enumerate(zip(leaves, like, strict=True)):
+        if not dtypes.is_float(array.dtype):
+            out.append(None)
+            continue
+        if isinstance(leaf, (bool, int, float)):
+            leaf = late.functions.full_like(array, leaf) if array.shape == () else leaf
+        given = operand(what, leaf)
+        if given.shape != array.shape or given.dtype is not array.dtype:
+            path = tree.paths(structure, role)[index]
+            raise TreeError(
+                f"{what}: {path} is {describe(given)}, but its value is {describe(array)}",
+                f"give each {role} the shape and dtype of its value",
+            )
+        out.append(given)
+    return out

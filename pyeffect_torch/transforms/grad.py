@@ -1,0 +1,172 @@
+"""`grad`, `value_and_grad`, `vjp`: reverse mode over pytrees."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyeffect_torch.core import dtypes, tree
+from pyeffect_torch.core.array import Array, leaf, literal, placeholder
+from pyeffect_torch.core.errors import ArgumentError, DTypeError
+from pyeffect_torch.core.graph import Body, begin_derivative, end_derivative
+from pyeffect_torch.ops.base import describe, operand
+from pyeffect_torch.transforms.arguments import (
+    argument_indices,
+    flat_arrays,
+    instantiate,
+    matching,
+    require_differentiable,
+    zeros,
+)
+from pyeffect_torch.transforms.reverse import reverse
+
+
+def _split_aux(what: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
+    if not has_aux:
+        return result, None
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise ArgumentError(
+            f"{what}: with has_aux=True the function must return a pair (value, aux), "
+            f"got {type(result).__name__}",
+            "return (value, aux), or drop has_aux",
+        )
+    return result
+
+
+def _scalar_loss(what: str, value: Any) -> Array:
+    if not isinstance(value, (Array, bool, int, float)):
+        raise ArgumentError(
+            f"{what}: the function must return one scalar, got {type(value).__name__}",
+            "return the loss; with has_aux=True, return (loss, aux)",
+        )
+    loss = operand(what, value)
+    if loss.shape != ():
+        raise ArgumentError(
+            f"{what}: the function must return a scalar, got {describe(loss)}",
+            "reduce the result, for example with .sum() or .mean(), or use et.vjp or et.jacrev",
+        )
+    if not dtypes.is_float(loss.dtype):
+        raise DTypeError(
+            f"{what}: the function must return a floating scalar, got {describe(loss)}",
+            "cast the loss to a floating dtype",
+        )
+    return loss
+
+
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Return a function that gives `(f(*args), gradient)`.
+
+    Args:
+        f: returns a floating scalar, or `(scalar, aux)` with `has_aux`.
+        argnums: positions of the arguments (pytrees of floating arrays) to differentiate.
+
+    Returns:
+        A function of the same arguments. Its gradient has the tree of the argument, or is a tuple
+        for several `argnums`; with `has_aux` the value is `(value, aux)`.
+
+    Raises:
+        DTypeError: an integer or bool leaf. ArgumentError: a result that is no scalar.
+    """
+
+    @functools.wraps(f)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return _value_and_grad("grad", f, argnums, has_aux, args, kwargs)
+
+    return wrapped
+
+
+def grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Return the gradient function of `f`; see `value_and_grad`. With `has_aux`: (gradient, aux)."""
+
+    @functools.wraps(f)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = _value_and_grad("grad", f, argnums, has_aux, args, kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return wrapped
+
+
+def _value_and_grad(
+    what: str,
+    f: Callable[..., Any],
+    argnums: int | Sequence[int],
+    has_aux: bool,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    indices = argument_indices(what, argnums, len(args))
+    call = list(args)
+    leaves: list[Array] = []
+    structures: list[tree.Structure] = []
+    for index in indices:
+        arrays, structure = flat_arrays(what, args[index])
+        require_differentiable(what, arrays, structure, f"argument {index}")
+        fresh = [leaf(array) for array in arrays]
+        call[index] = tree.unflatten(structure, fresh)
+        leaves.extend(fresh)
+        structures.append(structure)
+    token = begin_derivative(leaves)
+    try:
+        result, aux = _split_aux(what, f(*call, **kwargs), has_aux)
+        loss = _scalar_loss(what, result)
+        seed = literal(1, loss.dtype)
+        floor = leaves[0].serial if leaves else 0
+        cts = instantiate(reverse([loss], [seed], leaves, (), floor), leaves)
+    finally:
+        end_derivative(token)
+    gradients: list[Any] = []
+    start = 0
+    for structure in structures:
+        stop = start + structure.num_leaves
+        gradients.append(tree.unflatten(structure, cts[start:stop]))
+        start = stop
+    gradient = tuple(gradients) if isinstance(argnums, (tuple, list)) else gradients[0]
+    return ((loss, aux) if has_aux else loss), gradient
+
+
+def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """Return `(f(*primals), vjp_fn)`, or `(out, vjp_fn, aux)` with `has_aux`.
+
+    `vjp_fn(ct)` takes a tree like the result and returns a tuple with one cotangent tree per
+    primal; it may be called any number of times. Integer and bool leaves have zero cotangents of
+    their own dtype, and what is passed for integer results is ignored.
+    """
+    flat, structure = flat_arrays("vjp", primals)
+    leaves = [leaf(a) if dtypes.is_float(a.dtype) else a for a in flat]
+    fresh = [a for a in leaves if dtypes.is_float(a.dtype)]
+    token = begin_derivative(fresh)
+    try:
+        result, aux = _split_aux("vjp", f(*tree.unflatten(structure, leaves)), has_aux)
+        outs, out_structure = flat_arrays("vjp", result)
+        seeds = [
+            placeholder(out.shape, out.dtype, "a cotangent of vjp")
+            if dtypes.is_float(out.dtype)
+            else None
+            for out in outs
+        ]
+        floor = fresh[0].serial if fresh else 0
+        cts = reverse(outs, seeds, fresh, (), floor)
+    finally:
+        end_derivative(token)
+    formals = [seed for seed in seeds if seed is not None]
+    known = [ct for ct in cts if ct is not None]
+    body = Body(formals, known, floor=formals[0].serial if formals else 0)
+    specs = [(a.shape, a.dtype) for a in flat]
+
+    def vjp_fn(ct: Any) -> Any:
+        given = matching("vjp", ct, out_structure, outs, "cotangent")
+        values = iter(body.inline([value for value in given if value is not None]))
+        results = iter([None if ct is None else next(values) for ct in cts])
+        grads: list[Array] = []
+        for array, (shape, dtype) in zip(leaves, specs, strict=True):
+            value = next(results) if dtypes.is_float(dtype) else None
+            assert array.shape == shape
+            grads.append(zeros(array) if value is None else value)
+        return tree.unflatten(structure, grads)
+
+    return (result, vjp_fn, aux) if has_aux else (result, vjp_fn)
