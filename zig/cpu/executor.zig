@@ -1,0 +1,131 @@
+//! Runs a plan: one pass over its instructions, each cut into tasks that run here or on the pool.
+//! Nothing is allocated. The control is looked at before every instruction and by the tasks; from
+//! the commit point on the run can no longer be cancelled.
+const std = @import("std");
+const assert = std.debug.assert;
+const kernel_abi = @import("kernel_abi.zig");
+const KernelTable = @import("kernel_table.zig").KernelTable;
+const Pool = @import("pool.zig").Pool;
+const Plan = @import("../plan.zig").Plan;
+const Instruction = @import("../plan.zig").Instruction;
+const Control = @import("../runtime/control.zig").Control;
+const os = @import("../os.zig");
+
+/// Instructions cheaper than this stay on one thread, in nanoseconds: waking a sleeping worker costs
+/// 5 to 10 microseconds, a spinning one 2.
+const inline_cost_ns_max = 12_000;
+
+const never_cancelled: u32 = 0;
+
+pub const Outcome = union(enum) {
+    completed,
+    cancelled,
+    /// Index in the plan, and what the task reported.
+    failed: struct { instruction: u32, status: kernel_abi.Status },
+};
+
+/// Memory and threads of one run.
+pub const Execution = struct {
+    plan: *const Plan,
+    table: *const KernelTable,
+    pool: *Pool,
+    control: *Control,
+    /// Addresses by `plan.Base`.
+    bases: []const [*]u8,
+    /// Room for the addresses of one instruction.
+    pointers: [][*]u8,
+    /// `worker_count` pieces of `scratch_stride` bytes, and one more that any workers beyond that
+    /// number (the pool grew since the lease) take turns in.
+    scratch: [*]align(64) u8,
+    scratch_stride: u64,
+    worker_count: u32,
+    overflow: os.Mutex = .{},
+
+    pub fn run(x: *Execution) Outcome {
+        const plan = x.plan;
+        for (plan.instructions, 0..) |*instruction, index| {
+            if (index == plan.commit_point) {
+                if (!x.control.decide()) return .cancelled;
+            } else if (x.control.isCancelled()) return .cancelled;
+            const committed = index >= plan.commit_point;
+            const status = x.runInstruction(instruction, committed);
+            if (status.fault != .none and status.fault != .cancelled) {
+                assert(!committed);
+                return .{ .failed = .{ .instruction = @intCast(index), .status = status } };
+            }
+        }
+        return if (x.control.decide()) .completed else .cancelled;
+    }
+
+    fn runInstruction(x: *Execution, instruction: *const Instruction, committed: bool) kernel_abi.Status {
+        const plan = x.plan;
+        const refs = plan.pointers[instruction.pointer_start..][0..instruction.pointer_count];
+        for (x.pointers[0..refs.len], refs) |*to, ref| to.* = x.bases[ref.base] + ref.offset;
+        var region: Region = .{
+            .execution = x,
+            .kernel = x.table.get(instruction.kernel),
+            .geometry = @ptrCast(&plan.geometries[instruction.geometry]),
+            .cancel = if (committed) &never_cancelled else &x.control.flag,
+        };
+        const work = &instruction.work;
+        assert(work.phase_task_count <= work.task_count);
+        const parallel = work.cost_ns > inline_cost_ns_max;
+        region.runTasks(0, work.phase_task_count, parallel);
+        region.runTasks(work.phase_task_count, work.task_count, parallel);
+        return region.status;
+    }
+};
+
+/// The tasks of one instruction, and the fault of the lowest of them.
+const Region = struct {
+    execution: *Execution,
+    kernel: kernel_abi.KernelFn,
+    geometry: *const anyopaque,
+    cancel: *const u32,
+    mutex: os.Mutex = .{},
+    fault_task: u64 = std.math.maxInt(u64),
+    status: kernel_abi.Status = .{},
+
+    fn runTasks(r: *Region, begin: u64, end: u64, parallel: bool) void {
+        if (begin == end or r.status.fault != .none) return;
+        if (parallel and end - begin > 1) {
+            return r.execution.pool.run(.{
+                .run = runOne,
+                .context = r,
+                .cancel = r.cancel,
+                .begin = begin,
+                .end = end,
+            });
+        }
+        var task = begin;
+        while (task < end and @atomicLoad(u32, r.cancel, .monotonic) == 0) : (task += 1) {
+            r.runTask(task, 0);
+        }
+    }
+
+    fn runOne(context: *anyopaque, task: u64, worker: u32) void {
+        const r: *Region = @ptrCast(@alignCast(context));
+        const x = r.execution;
+        if (worker < x.worker_count) return r.runTask(task, worker);
+        x.overflow.lock();
+        defer x.overflow.unlock();
+        r.runTask(task, x.worker_count);
+    }
+
+    fn runTask(r: *Region, task: u64, slot: u32) void {
+        const x = r.execution;
+        var status: kernel_abi.Status = .{};
+        var context: kernel_abi.TaskContext = .{
+            .scratch = @alignCast(x.scratch + slot * x.scratch_stride),
+            .cancel = r.cancel,
+            .status = &status,
+        };
+        r.kernel(r.geometry, x.pointers.ptr, task, &context);
+        if (status.fault == .none) return;
+        r.mutex.lock();
+        defer r.mutex.unlock();
+        if (task > r.fault_task) return;
+        r.fault_task = task;
+        r.status = status;
+    }
+};

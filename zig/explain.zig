@@ -1,0 +1,114 @@
+//! A plan as JSON, for people: how long each pass took, which instructions became one kernel, where
+//! every value lies and when.
+const std = @import("std");
+const abi = @import("abi_types.zig");
+const plans = @import("plan.zig");
+const Plan = plans.Plan;
+const Writer = std.Io.Writer;
+
+/// Writes one JSON object.
+pub fn write(plan: *const Plan, w: *Writer) Writer.Error!void {
+    try w.print(
+        \\{{"program_instructions":{d},"instructions":{d},"commit_point":{d},
+    , .{ plan.program_instructions, plan.instructions.len, plan.commit_point });
+    try w.print(
+        \\"arena_bytes":{d},"constant_bytes":{d},"scratch_bytes":{d},"cost_ns":{d},"compile_us":{d},
+    , .{
+        plan.arena_bytes,
+        plan.constants.len,
+        plan.scratch_bytes,
+        plan.cost_ns,
+        plan.compile_ns / 1000,
+    });
+    try w.print("\"peak_bytes\":{d},", .{peakBytes(plan)});
+    try writePasses(plan, w);
+    try writeKernels(plan, w);
+    try writeRegions(plan, w);
+    try writeOutputs(plan, w);
+    try writeArena(plan, w);
+    try w.writeByte('}');
+}
+
+/// Everything one run holds: inputs, outputs that are not written in place, arena and constants.
+fn peakBytes(plan: *const Plan) u64 {
+    var bytes = plan.arena_bytes + plan.constants.len;
+    for (plan.inputs) |input| bytes += input.bytes;
+    for (plan.outputs) |output| if (output.alias == plans.no_alias) {
+        bytes += output.bytes;
+    };
+    return bytes;
+}
+
+fn writePasses(plan: *const Plan, w: *Writer) Writer.Error!void {
+    try w.writeAll("\"passes\":[");
+    for (plan.passes, 0..) |pass, index| {
+        if (index > 0) try w.writeByte(',');
+        try w.print(
+            \\{{"name":"{s}","us":{d}.{d:0>3},"instructions":{d}}}
+        , .{ pass.name, pass.ns / 1000, pass.ns % 1000, pass.instructions });
+    }
+    try w.writeAll("],");
+}
+
+fn writeKernels(plan: *const Plan, w: *Writer) Writer.Error!void {
+    try w.writeAll("\"kernels\":[");
+    for (plan.instructions, 0..) |*instruction, index| {
+        if (index > 0) try w.writeByte(',');
+        try w.print(
+            \\{{"kernel":"{t}","instruction":{d},"tasks":{d},"cost_ns":{d},"source":
+        , .{
+            instruction.kernel,
+            instruction.origin,
+            instruction.work.task_count,
+            instruction.work.cost_ns,
+        });
+        if (instruction.source == abi.none_index) {
+            try w.writeAll("null}");
+        } else {
+            try w.print("{d}}}", .{instruction.source});
+        }
+    }
+    try w.writeAll("],");
+}
+
+fn writeRegions(plan: *const Plan, w: *Writer) Writer.Error!void {
+    try w.writeAll("\"regions\":[");
+    for (plan.regions, 0..) |region, index| {
+        if (index > 0) try w.writeByte(',');
+        try w.print("{{\"instruction\":{d},\"opcodes\":[", .{region.instruction});
+        for (region.codes, 0..) |code, k| {
+            if (k > 0) try w.writeByte(',');
+            try w.print("\"{s}\"", .{code.info().name});
+        }
+        try w.writeAll("]}");
+    }
+    try w.writeAll("],");
+}
+
+fn writeOutputs(plan: *const Plan, w: *Writer) Writer.Error!void {
+    try w.writeAll("\"outputs\":[");
+    for (plan.outputs, 0..) |output, index| {
+        if (index > 0) try w.writeByte(',');
+        try w.print("{{\"bytes\":{d},\"in_place_of_input\":", .{output.bytes});
+        if (output.alias == plans.no_alias) {
+            try w.writeAll("null}");
+        } else {
+            try w.print("{d}}}", .{output.alias});
+        }
+    }
+    try w.writeAll("],");
+}
+
+fn writeArena(plan: *const Plan, w: *Writer) Writer.Error!void {
+    try w.writeAll("\"arena\":[");
+    var first = true;
+    for (plan.storages) |storage| {
+        if (storage.place != .arena or storage.first == abi.none_index) continue;
+        if (!first) try w.writeByte(',');
+        first = false;
+        try w.print(
+            \\{{"offset":{d},"bytes":{d},"first":{d},"last":{d}}}
+        , .{ storage.index, storage.bytes, storage.first, storage.last });
+    }
+    try w.writeByte(']');
+}

@@ -1,0 +1,34 @@
+//! The kernels of one instruction set: compiled once for each, without safety checks, into an object
+//! that exports nothing but its table (hidden: visible inside the library only).
+const std = @import("std");
+const kernel_table = @import("cpu/kernel_table.zig");
+const KernelTable = kernel_table.KernelTable;
+const Kernel = kernel_table.Kernel;
+
+/// This object's own handler; the default one would bring in files, threads and sockets.
+pub const panic = @import("panic.zig").handler;
+
+const table: KernelTable = .{ .run = entries() };
+
+fn entries() [Kernel.count]@import("cpu/kernel_abi.zig").KernelFn {
+    var run: [Kernel.count]@import("cpu/kernel_abi.zig").KernelFn = undefined;
+    for (std.enums.values(Kernel)) |kernel| run[@backingInt(kernel)] = family(kernel).run;
+    return run;
+}
+
+fn family(comptime kernel: Kernel) type {
+    return switch (kernel) {
+        .elementwise => @import("cpu/elementwise.zig"),
+        .reduce => @import("cpu/reduce.zig"),
+        .dot => @import("cpu/dot.zig"),
+        .softmax => @import("cpu/softmax.zig"),
+    };
+}
+
+comptime {
+    @setEvalBranchQuota(100_000);
+    @export(&table, .{
+        .name = kernel_table.symbol(@import("cfg").suffix),
+        .visibility = .hidden,
+    });
+}

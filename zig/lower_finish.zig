@@ -1,0 +1,357 @@
+//! From drafts to a plan: outputs get their storage, overwrites of donated inputs go last, every
+//! storage gets its place in memory, and refs become base and offset.
+const std = @import("std");
+const assert = std.debug.assert;
+const Allocator = std.mem.Allocator;
+const abi = @import("abi_types.zig");
+const ir = @import("ir.zig");
+const kernels = @import("lower_kernels.zig");
+const lowering = @import("lower.zig");
+const plan_memory = @import("plan_memory.zig");
+const plans = @import("plan.zig");
+const Draft = lowering.Draft;
+const Error = lowering.Error;
+const Lowering = lowering.Lowering;
+const Ref = lowering.Ref;
+const none = lowering.none;
+
+/// Where a storage is first written and last used, in the final order.
+const Life = struct { first: u32 = none, last: u32 = 0 };
+
+const Finisher = struct {
+    l: *Lowering,
+    gpa: Allocator,
+    inputs: []plans.Input,
+    outputs: []plans.Output,
+    /// By output: its storage.
+    output_storages: []u32,
+    /// Drafts in the final order.
+    order: []u32,
+    /// By draft: its place in the order.
+    position: []u32,
+    lives: []Life,
+    commit_point: u32 = 0,
+
+    fn drafts(f: *const Finisher) []const Draft {
+        return f.l.drafts.items;
+    }
+
+    fn operandsOf(f: *const Finisher, draft: *const Draft) []const Ref {
+        return f.l.refsOf(draft)[draft.result_count..][0..draft.operand_count];
+    }
+
+    fn resultsOf(f: *const Finisher, draft: *const Draft) []const Ref {
+        return f.l.refsOf(draft)[0..draft.result_count];
+    }
+};
+
+/// What the executor needs, without timings and diagnostics. `gpa` owns it.
+pub fn finish(l: *Lowering) Error!plans.Plan {
+    var f: Finisher = .{
+        .l = l,
+        .gpa = l.gpa,
+        .inputs = try listInputs(l),
+        .outputs = try l.gpa.alloc(plans.Output, l.program.outputs.len),
+        .output_storages = try l.gpa.alloc(u32, l.program.outputs.len),
+        .order = &.{},
+        .position = &.{},
+        .lives = &.{},
+    };
+    try placeOutputs(&f);
+    try dropImpossibleAliases(&f);
+    try orderDrafts(&f);
+    try dropLateAliases(&f);
+    findCommitPoint(&f);
+    try findLives(&f);
+    const arena_bytes = try placeArena(&f);
+    return assemble(&f, arena_bytes);
+}
+
+fn listInputs(l: *Lowering) Error![]plans.Input {
+    var inputs: std.ArrayList(plans.Input) = .empty;
+    for (l.program.inputs, 0..) |input, index| {
+        if (input.data != null) continue;
+        const t = l.typeOf(l.program.inputValue(.at(index)));
+        try inputs.append(l.gpa, .{
+            .bytes = t.byteCount(),
+            .dtype = t.dtype,
+            .donated = input.flags.donated,
+        });
+    }
+    return inputs.items;
+}
+
+/// The number of a program's input among the plan's, which leave baked constants out.
+fn planInput(l: *const Lowering, input: ir.InputId) u32 {
+    const storage = l.values[l.program.inputValue(input).index()].storage;
+    assert(l.storages.items[storage].place == .input);
+    return @intCast(l.storages.items[storage].index);
+}
+
+/// A dense value that a draft makes moves into the output as it is; everything else (inputs,
+/// constants, views, a value that is an output twice) is copied there.
+fn placeOutputs(f: *Finisher) Error!void {
+    const l = f.l;
+    for (l.program.outputs, f.outputs, f.output_storages, 0..) |output, *to, *storage, index| {
+        const t = l.typeOf(output.value);
+        const view = l.view(output.value);
+        to.* = .{
+            .bytes = t.byteCount(),
+            .dtype = t.dtype,
+            .alias = if (output.alias) |input| planInput(l, input) else plans.no_alias,
+        };
+        const own = &l.storages.items[view.storage];
+        if (own.place == .arena and view.isDense() and view.offset == 0 and own.bytes == to.bytes) {
+            own.place = .output;
+            own.index = index;
+            storage.* = view.storage;
+        } else {
+            storage.* = try l.addStorage(.{ .place = .output, .index = index, .bytes = to.bytes });
+            if (l.program.definitionOf(output.value) == .result) {
+                l.origin = l.program.definitionOf(output.value).result.instruction;
+            }
+            try kernels.copy(l, output.value, .{ .storage = storage.*, .offset = 0 });
+        }
+    }
+}
+
+/// An output may not be written in place where the run could still fail afterwards (or while it is
+/// written), nor where sizes differ or the input was taken by another output.
+fn dropImpossibleAliases(f: *Finisher) Error!void {
+    const l = f.l;
+    const fragile = try f.gpa.alloc(bool, l.storages.items.len);
+    @memset(fragile, false);
+    var index = f.drafts().len;
+    while (index > 0) {
+        index -= 1;
+        const draft = &f.drafts()[index];
+        var fails = draft.may_fail;
+        for (f.resultsOf(draft)) |r| fails = fails or fragile[r.storage];
+        if (!fails) continue;
+        for (f.operandsOf(draft)) |r| fragile[r.storage] = true;
+        for (f.resultsOf(draft)) |r| fragile[r.storage] = true;
+    }
+    const taken = try f.gpa.alloc(bool, f.inputs.len);
+    @memset(taken, false);
+    for (f.outputs, f.output_storages) |*output, storage| {
+        if (output.alias == plans.no_alias) continue;
+        const input = &f.inputs[output.alias];
+        const possible = input.donated and !taken[output.alias] and input.bytes == output.bytes and
+            !fragile[storage] and l.storages.items[storage].writer != none;
+        if (possible) taken[output.alias] = true else output.alias = plans.no_alias;
+    }
+}
+
+/// Drafts that overwrite a donated input, and all that follow from them, go to the end.
+fn orderDrafts(f: *Finisher) Error!void {
+    const l = f.l;
+    const late = try f.gpa.alloc(bool, l.storages.items.len);
+    @memset(late, false);
+    for (f.outputs, f.output_storages) |output, storage| {
+        if (output.alias != plans.no_alias) late[storage] = true;
+    }
+    const count = f.drafts().len;
+    f.order = try f.gpa.alloc(u32, count);
+    f.position = try f.gpa.alloc(u32, count);
+    const tail = try f.gpa.alloc(u32, count);
+    var early_count: u32 = 0;
+    var tail_count: u32 = 0;
+    for (f.drafts(), 0..) |*draft, index| {
+        var is_late = false;
+        for (f.l.refsOf(draft)) |r| is_late = is_late or late[r.storage];
+        if (is_late) {
+            for (f.resultsOf(draft)) |r| late[r.storage] = true;
+            tail[tail_count] = @intCast(index);
+            tail_count += 1;
+        } else {
+            f.order[early_count] = @intCast(index);
+            early_count += 1;
+        }
+    }
+    @memcpy(f.order[early_count..], tail[0..tail_count]);
+    for (f.order, 0..) |draft, at| f.position[draft] = @intCast(at);
+}
+
+/// The memory of a donated input may be overwritten only by its last reader or after it.
+fn dropLateAliases(f: *Finisher) Error!void {
+    const l = f.l;
+    // By input: the place of its last reader plus 1.
+    const read_end = try f.gpa.alloc(u32, f.inputs.len);
+    @memset(read_end, 0);
+    for (f.drafts(), f.position) |*draft, at| {
+        for (f.operandsOf(draft)) |r| {
+            const from = &l.storages.items[r.storage];
+            if (from.place == .input) read_end[from.index] = @max(read_end[from.index], at + 1);
+        }
+    }
+    for (f.outputs, f.output_storages, 0..) |*output, storage, index| {
+        if (output.alias == plans.no_alias) continue;
+        const writer = l.storages.items[storage].writer;
+        const end = read_end[output.alias];
+        if (end <= f.position[writer]) continue;
+        const own = end == f.position[writer] + 1 and takesOver(f, writer, @intCast(index));
+        if (!own) output.alias = plans.no_alias;
+    }
+}
+
+/// Whether draft `writer` may write output `index` over every operand that reads its alias.
+fn takesOver(f: *const Finisher, writer: u32, index: u32) bool {
+    const draft = &f.drafts()[writer];
+    const output = f.outputs[index];
+    for (f.operandsOf(draft), 0..) |r, k| {
+        const from = &f.l.storages.items[r.storage];
+        if (from.place != .input or from.index != output.alias) continue;
+        const allowed = k < 64 and draft.in_place >> @intCast(k) & 1 == 1;
+        if (!allowed or r.offset != 0 or from.bytes != output.bytes) return false;
+    }
+    return true;
+}
+
+fn findCommitPoint(f: *Finisher) void {
+    f.commit_point = @intCast(f.order.len);
+    for (f.outputs, f.output_storages) |output, storage| {
+        if (output.alias == plans.no_alias) continue;
+        const writer = f.l.storages.items[storage].writer;
+        f.commit_point = @min(f.commit_point, f.position[writer]);
+    }
+    for (f.order[f.commit_point..]) |draft| assert(!f.drafts()[draft].may_fail);
+}
+
+fn findLives(f: *Finisher) Error!void {
+    f.lives = try f.gpa.alloc(Life, f.l.storages.items.len);
+    @memset(f.lives, .{});
+    for (f.order, 0..) |draft, at| {
+        for (f.l.refsOf(&f.drafts()[draft])) |r| {
+            const life = &f.lives[r.storage];
+            if (life.first == none) life.first = @intCast(at);
+            life.last = @intCast(at);
+        }
+    }
+}
+
+/// Places the storages of the arena: `index` becomes the byte offset.
+fn placeArena(f: *Finisher) Error!u64 {
+    const l = f.l;
+    const block_of = try f.gpa.alloc(u32, l.storages.items.len);
+    @memset(block_of, none);
+    var blocks: std.ArrayList(plan_memory.Block) = .empty;
+    var owners: std.ArrayList(u32) = .empty;
+    for (f.order, 0..) |draft_index, at| {
+        const draft = &f.drafts()[draft_index];
+        for (l.refsOf(draft), 0..) |r, k| {
+            const storage = &l.storages.items[r.storage];
+            const life = f.lives[r.storage];
+            if (storage.place != .arena or life.first != at or block_of[r.storage] != none) continue;
+            block_of[r.storage] = @intCast(blocks.items.len);
+            const is_result = k < draft.result_count;
+            try owners.append(f.gpa, r.storage);
+            try blocks.append(f.gpa, .{
+                .bytes = storage.bytes,
+                .first = life.first,
+                .last = life.last,
+                .inherits = if (is_result) inheritance(f, draft, at, block_of, storage.bytes) else none,
+            });
+        }
+    }
+    const bytes = try plan_memory.assign(f.gpa, blocks.items, @intCast(f.order.len));
+    for (owners.items, blocks.items) |storage, block| l.storages.items[storage].index = block.offset;
+    return bytes;
+}
+
+/// The block of an operand that dies here and that a result of this size may take over.
+fn inheritance(
+    f: *const Finisher,
+    draft: *const Draft,
+    at: usize,
+    block_of: []const u32,
+    bytes: u64,
+) u32 {
+    for (f.operandsOf(draft), 0..) |r, k| {
+        if (k >= 64 or draft.in_place >> @intCast(k) & 1 == 0) continue;
+        const storage = &f.l.storages.items[r.storage];
+        if (storage.place != .arena or storage.bytes != bytes or r.offset != 0) continue;
+        if (f.lives[r.storage].last == at) return block_of[r.storage];
+    }
+    return none;
+}
+
+fn assemble(f: *Finisher, arena_bytes: u64) Error!plans.Plan {
+    const l = f.l;
+    const instructions = try f.gpa.alloc(plans.Instruction, f.order.len);
+    const pointers = try f.gpa.alloc(plans.Pointer, l.refs.items.len);
+    var next: u32 = 0;
+    var scratch_bytes: u64 = 0;
+    var pointers_max: u32 = 0;
+    var cost_ns: u64 = 0;
+    for (f.order, instructions) |draft_index, *instruction| {
+        const draft = &f.drafts()[draft_index];
+        const refs = l.refsOf(draft);
+        instruction.* = .{
+            .kernel = draft.kernel,
+            .pointer_count = @intCast(refs.len),
+            .pointer_start = next,
+            .geometry = draft.geometry,
+            .origin = draft.origin,
+            .source = abi.none_index,
+            .work = draft.work,
+        };
+        for (refs) |r| {
+            pointers[next] = pointerOf(f, r);
+            next += 1;
+        }
+        scratch_bytes = @max(scratch_bytes, draft.work.scratch_bytes);
+        pointers_max = @max(pointers_max, instruction.pointer_count);
+        cost_ns +|= draft.work.cost_ns;
+    }
+    return .{
+        .arena = undefined, // set by the owner of the allocator
+        .instructions = instructions,
+        .pointers = pointers[0..next],
+        .geometries = l.geometries.items,
+        .constants = l.constants.items,
+        .inputs = f.inputs,
+        .outputs = f.outputs,
+        .commit_point = f.commit_point,
+        .arena_bytes = std.mem.alignForward(u64, arena_bytes, 64),
+        .scratch_bytes = std.mem.alignForward(u64, scratch_bytes, 64),
+        .pointer_count_max = pointers_max,
+        // Dispatching an instruction takes about 50 ns on top of its kernel.
+        .cost_ns = cost_ns + 50 * f.order.len,
+        .program_instructions = @intCast(l.program.instructionCount()),
+        .compile_ns = 0,
+        .storages = try describeStorages(f),
+        .passes = &.{},
+        .regions = &.{},
+    };
+}
+
+fn pointerOf(f: *const Finisher, r: Ref) plans.Pointer {
+    const storage = &f.l.storages.items[r.storage];
+    assert(r.offset >= 0);
+    const offset: u64 = @intCast(r.offset);
+    return switch (storage.place) {
+        .arena => .{ .base = @backingInt(plans.Base.arena), .offset = storage.index + offset },
+        .constants => .{
+            .base = @backingInt(plans.Base.constants),
+            .offset = storage.index + offset,
+        },
+        .input => .{ .base = plans.Plan.inputBase(storage.index), .offset = offset },
+        .output => .{
+            .base = @intCast(plans.Base.first_input + f.inputs.len + storage.index),
+            .offset = offset,
+        },
+    };
+}
+
+fn describeStorages(f: *const Finisher) Error![]plans.StorageInfo {
+    const items = f.l.storages.items;
+    const infos = try f.gpa.alloc(plans.StorageInfo, items.len);
+    for (infos, items, f.lives) |*info, storage, life| info.* = .{
+        .place = @fromBackingInt(@intCast(@backingInt(storage.place))),
+        .index = storage.index,
+        .bytes = storage.bytes,
+        .first = life.first,
+        .last = life.last,
+    };
+    return infos;
+}

@@ -1,0 +1,115 @@
+//! What compiling produces and all an executor may read: one flat list of instructions whose
+//! geometries, operand addresses and memory are settled. A plan is immutable and knows no program.
+const std = @import("std");
+const assert = std.debug.assert;
+const DType = @import("dtype.zig").DType;
+const kernel_abi = @import("cpu/kernel_abi.zig");
+const kernel_table = @import("cpu/kernel_table.zig");
+const op = @import("op.zig");
+
+/// Memory an operand lives in. The executor keeps one base address for each; the numbers above
+/// `first_input` are the inputs in order, then the outputs in order.
+pub const Base = enum(u32) {
+    /// The leased workspace; contents undefined between instructions that do not share a value.
+    arena = 0,
+    /// Literals, folded values and baked constants; read only.
+    constants = 1,
+    _,
+
+    pub const first_input: u32 = 2;
+};
+
+/// Element 0 of an operand: `base address + offset` (bytes).
+pub const Pointer = struct { base: u32, offset: u64 };
+
+pub const Instruction = struct {
+    kernel: kernel_table.Kernel,
+    pointer_count: u16,
+    pointer_start: u32,
+    /// Byte offset in `Plan.geometries`, 64-byte aligned.
+    geometry: u32,
+    /// Instruction of the program it came from (the last one of a fused region).
+    origin: u32,
+    /// Index in the program's table of source locations, or `abi.none_index`.
+    source: u32,
+    /// Copied from the head of the geometry.
+    work: kernel_abi.Work,
+};
+
+pub const Input = struct {
+    bytes: u64,
+    dtype: DType,
+    donated: bool,
+};
+
+pub const no_alias: u32 = 0xffff_ffff;
+
+pub const Output = struct {
+    bytes: u64,
+    dtype: DType,
+    /// Index of the donated input whose memory it may take, or `no_alias`. The list of
+    /// instructions is right in both cases: in place, and with a buffer of its own.
+    alias: u32,
+};
+
+/// One piece of memory, as `explain` prints it.
+pub const StorageInfo = struct {
+    place: enum { arena, constants, input, output },
+    /// Byte offset in the arena or the constants; number of the input or output.
+    index: u64,
+    bytes: u64,
+    /// Planned instructions that use it first and last; `first` is 0xffffffff if none does.
+    first: u32,
+    last: u32,
+};
+
+pub const Pass = struct { name: []const u8, ns: u64, instructions: u32 };
+
+/// A fused region: the names of its opcodes in order.
+pub const Region = struct { instruction: u32, codes: []const op.Code };
+
+pub const Plan = struct {
+    /// Owns everything below.
+    arena: std.heap.ArenaAllocator,
+    instructions: []const Instruction,
+    pointers: []const Pointer,
+    geometries: []align(64) const u8,
+    constants: []align(64) const u8,
+    inputs: []const Input,
+    outputs: []const Output,
+    /// Index of the first instruction that overwrites the memory of a donated input;
+    /// `instructions.len` if there is none. No instruction from here on can fail.
+    commit_point: u32,
+    arena_bytes: u64,
+    /// Largest scratch of any instruction; each worker gets as much.
+    scratch_bytes: u64,
+    /// Largest number of operands and results of any instruction.
+    pointer_count_max: u32,
+    /// Sum over the instructions; decides whether a run stays on the caller's thread.
+    cost_ns: u64,
+    /// Instructions of the program the plan was made from.
+    program_instructions: u32,
+    compile_ns: u64,
+    /// For `explain` only, as what follows.
+    storages: []const StorageInfo,
+    passes: []const Pass,
+    regions: []const Region,
+
+    pub fn deinit(plan: *Plan) void {
+        var arena = plan.arena;
+        arena.deinit();
+    }
+
+    pub fn baseCount(plan: *const Plan) usize {
+        return Base.first_input + plan.inputs.len + plan.outputs.len;
+    }
+
+    pub fn inputBase(index: usize) u32 {
+        return @intCast(Base.first_input + index);
+    }
+
+    pub fn outputBase(plan: *const Plan, index: usize) u32 {
+        assert(index < plan.outputs.len);
+        return @intCast(Base.first_input + plan.inputs.len + index);
+    }
+};
