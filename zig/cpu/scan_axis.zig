@@ -365,7 +365,7 @@ test "every operation, dtype, layout, axis and direction agrees with a scalar lo
     @setEvalBranchQuota(100_000);
     var prng: std.Random.DefaultPrng = .init(4);
     const random = prng.random();
-    const shapes = [_][]const u64{ &.{ 3, 5, 7 }, &.{ 2, 37 }, &.{ 70, 5 }, &.{ 4, 0, 3 }, &.{1} };
+    const shapes = [_][]const u64{ &.{ 3, 5, 7 }, &.{ 2, 37 }, &.{ 3, 700 }, &.{ 4, 0, 3 }, &.{1} };
     inline for (harness.all_dtypes) |d| {
         inline for (.{ Op.sum, Op.prod, Op.max, Op.min }) |op| {
             if (comptime (d == .bool and !lanes.isOrder(op))) continue;
@@ -374,8 +374,8 @@ test "every operation, dtype, layout, axis and direction agrees with a scalar lo
                 defer x.deinit();
                 if (comptime (op == .prod and d.isFloat())) {
                     const elements: []Storage(d) = @ptrCast(@alignCast(x.memory));
-                    const factors = [_]Compute(d){ 1, -1, 2, 0.5, -0.5 };
-                    for (elements) |*e| e.* = lanes.narrow(d, factors[random.uintLessThan(u8, 5)]);
+                    const factors = [_]Compute(d){ 1, -1, 2, 0.5 };
+                    for (elements) |*e| e.* = lanes.narrow(d, factors[random.uintLessThan(u8, 4)]);
                 }
                 for (0..dims.len) |axis| {
                     try expectScan(op, d, &x, @intCast(axis), false);
