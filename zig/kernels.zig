@@ -22,6 +22,12 @@ fn family(comptime kernel: Kernel) type {
         .reduce => @import("cpu/reduce.zig"),
         .dot => @import("cpu/dot.zig"),
         .softmax => @import("cpu/softmax.zig"),
+        .arg_reduce => @import("cpu/arg_reduce.zig"),
+        .scan_axis => @import("cpu/scan_axis.zig"),
+        .check => @import("cpu/check.zig"),
+        .random => @import("cpu/random.zig"),
+        .norm => @import("cpu/norm.zig"),
+        .cross_entropy => @import("cpu/cross_entropy.zig"),
     };
 }
 

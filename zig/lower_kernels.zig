@@ -2,13 +2,18 @@
 //! geometry. One short function per family; the exhaustive switch names them all.
 const std = @import("std");
 const assert = std.debug.assert;
+const arg_reduce = @import("cpu/arg_reduce.zig");
+const check = @import("cpu/check.zig");
+const cross_entropy = @import("cpu/cross_entropy.zig");
 const dot = @import("cpu/dot.zig");
 const elementwise_plan = @import("cpu/elementwise_plan.zig");
 const ir = @import("ir.zig");
 const lowering = @import("lower.zig");
+const norm = @import("cpu/norm.zig");
 const op = @import("op.zig");
+const random = @import("cpu/random.zig");
 const reduce = @import("cpu/reduce.zig");
-const regions = @import("lower_region.zig");
+const scan_axis = @import("cpu/scan_axis.zig");
 const softmax = @import("cpu/softmax.zig");
 const views = @import("lower_view.zig");
 const Error = lowering.Error;
@@ -26,8 +31,21 @@ pub fn lowerInstruction(l: *Lowering) Error!void {
         .reduce_max => return lowerReduce(l, .max),
         .reduce_min => return lowerReduce(l, .min),
         .dot_general => return lowerDot(l),
+        .argmax => return lowerArgReduce(l, .argmax),
+        .argmin => return lowerArgReduce(l, .argmin),
+        .cumsum => return lowerScan(l, .sum),
+        .cumprod => return lowerScan(l, .prod),
+        .cummax => return lowerScan(l, .max),
+        .cummin => return lowerScan(l, .min),
+        .check => return lowerCheck(l),
+        .random_bits => return lowerRandomBits(l),
+        .random_fold_in => return lowerFoldIn(l),
         .softmax => return lowerSoftmax(l, .softmax),
         .log_softmax => return lowerSoftmax(l, .log_softmax),
+        .layer_norm => return lowerNorm(l, .layer_norm),
+        .rms_norm => return lowerNorm(l, .rms_norm),
+        .cross_entropy => return lowerCrossEntropy(l, .loss),
+        .cross_entropy_grad => return lowerCrossEntropy(l, .gradient),
         else => return l.unsupported("{s}: no kernel", .{code.info().name}),
     }
 }
@@ -89,11 +107,79 @@ fn lowerDot(l: *Lowering) Error!void {
     try l.emitStruct(.dot, &geometry, &.{result}, &.{ l.ref(lhs), l.ref(rhs) }, .{});
 }
 
-fn lowerSoftmax(l: *Lowering, kind: softmax.Op) Error!void {
+fn lowerArgReduce(l: *Lowering, kind: arg_reduce.Op) Error!void {
     const x = l.operand(0);
+    const shape = l.shape(x);
+    const geometry = arg_reduce.plan(kind, &shape, @intCast(l.attr("axis")));
+    try l.emitStruct(.arg_reduce, &geometry, &.{try l.define(l.result(0))}, &.{l.ref(x)}, .{});
+}
+
+fn lowerScan(l: *Lowering, kind: scan_axis.Op) Error!void {
+    const x = l.operand(0);
+    const shape = l.shape(x);
     const axis: u32 = @intCast(l.attr("axis"));
-    const from = if (@hasDecl(softmax, "needs_dense_inputs")) try l.denseRef(x) else l.ref(x);
-    const shape = l.denseShape(x);
-    const geometry = softmax.plan(kind, &shape, axis);
-    try l.emitStruct(.softmax, &geometry, &.{try l.define(l.result(0))}, &.{from}, .{});
+    const geometry = scan_axis.plan(kind, &shape, axis, l.attr("reverse"));
+    try l.emitStruct(.scan_axis, &geometry, &.{try l.define(l.result(0))}, &.{l.ref(x)}, .{});
+}
+
+/// The result is the memory of the operand; what can fail has no result.
+fn lowerCheck(l: *Lowering) Error!void {
+    const geometry = check.plan(l.attr("code"));
+    l.values[l.result(0).index()] = l.view(l.operand(0));
+    try l.emitStruct(.check, &geometry, &.{}, &.{l.ref(l.operand(1))}, .{ .may_fail = true });
+}
+
+fn lowerRandomBits(l: *Lowering) Error!void {
+    const key = l.operand(0);
+    const shape = l.shape(key);
+    var count: u64 = 1;
+    for (l.attr("shape")) |d| count *= @intCast(d);
+    const form: ir.RandomForm = @enumFromInt(l.attr("form"));
+    const geometry = random.plan(&shape, count, switch (form) {
+        .u32 => .word,
+        .u64 => .double_word,
+        .u32_pair => .pair,
+    });
+    try l.emitStruct(.random, &geometry, &.{try l.define(l.result(0))}, &.{l.ref(key)}, .{});
+}
+
+fn lowerFoldIn(l: *Lowering) Error!void {
+    const key = l.operand(0);
+    const data = l.operand(1);
+    const key_shape = l.shape(key);
+    const data_shape = l.shape(data);
+    const geometry = random.planFoldIn(&key_shape, &data_shape);
+    const result = try l.define(l.result(0));
+    try l.emitStruct(.random, &geometry, &.{result}, &.{ l.ref(key), l.ref(data) }, .{});
+}
+
+fn lowerSoftmax(l: *Lowering, kind: softmax.Op) Error!void {
+    const x = try l.denseRef(l.operand(0));
+    const shape = l.denseShape(l.operand(0));
+    const geometry = softmax.plan(kind, &shape, @intCast(l.attr("axis")));
+    try l.emitStruct(.softmax, &geometry, &.{try l.define(l.result(0))}, &.{x}, .{});
+}
+
+fn lowerNorm(l: *Lowering, kind: norm.Op) Error!void {
+    const shape = l.denseShape(l.operand(0));
+    const geometry = norm.plan(kind, &shape, l.attr("eps"));
+    const operands = try denseOperands(l);
+    try l.emitStruct(.norm, &geometry, &.{try l.define(l.result(0))}, operands, .{});
+}
+
+fn lowerCrossEntropy(l: *Lowering, kind: cross_entropy.Op) Error!void {
+    const logits = l.denseShape(l.operand(0));
+    const labels = l.denseShape(l.operand(1));
+    const geometry = cross_entropy.plan(kind, &logits, &labels, l.attr("ignore_index"));
+    const operands = try denseOperands(l);
+    const options: lowering.Options = .{ .may_fail = true };
+    try l.emitStruct(.cross_entropy, &geometry, &.{try l.define(l.result(0))}, operands, options);
+}
+
+/// All operands of the instruction, copied where they are not dense.
+fn denseOperands(l: *Lowering) Error![]const Ref {
+    const values = l.program.operandsOf(l.origin);
+    const refs = try l.gpa.alloc(Ref, values.len);
+    for (refs, values) |*r, v| r.* = try l.denseRef(v);
+    return refs;
 }

@@ -11,6 +11,12 @@ pub const Kernel = enum(u16) {
     reduce,
     dot,
     softmax,
+    arg_reduce,
+    scan_axis,
+    check,
+    random,
+    norm,
+    cross_entropy,
 
     pub const count = @typeInfo(Kernel).@"enum".field_names.len;
 };
