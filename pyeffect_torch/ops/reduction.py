@@ -1,7 +1,7 @@
 """Sums and products over axes, means, and what reductions have in common.
 
 The ops remove their axes; `keepdims` is a reshape outside. Sums keep the dtype (bool counts in
-int64), half types accumulate in float32 and round once. Choices among elements are in `extremum.py`.
+int64), half types accumulate in float32 and round once. Choices among elements: `extremum.py`.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def read(x: Array) -> np.ndarray[Any, Any]:
 def delete(x: Array) -> None:
     """Release the value of `x` now; deleting it again does nothing.
 
-    Memory that another array shares stays until that one is released.
+    NumPy arrays read from it before stay valid.
 
     Raises:
         TraceError: `x` is an input of a trace.
@@ -58,10 +58,12 @@ def delete(x: Array) -> None:
             f"delete: {x.params} has no value to release",
             "delete the argument outside the traced function, or donate it",
         )
-    # First what readers on other threads look at last, as in `graph.cut`.
+    buf = x.buf
     x.buf = Deleted("deleted", source.capture_user())
     x.flags |= DEAD_FLAG
     x.inputs = ()
+    if buf is not None:
+        buf.release()
 
 
 def state(x: Array) -> str:

@@ -1,0 +1,327 @@
+"""Random numbers from explicit keys: keys, bits and distributions; the functions of `et.random`.
+
+A key is uint32 [..., 2] and a value like any other: the same key draws the same numbers. Leading
+axes of a key are batch axes of the result. The bits are those of `jax.random` with partitionable
+threefry; uniform numbers too, normal ones within 2 units in the last place.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from pyeffect_torch.core import dtypes, late
+from pyeffect_torch.core.array import Array, bind, literal
+from pyeffect_torch.core.dtypes import DType, DTypeLike
+from pyeffect_torch.core.errors import ArgumentError, DTypeError, ShapeError
+from pyeffect_torch.core.op import Shape
+from pyeffect_torch.ops.base import (
+    broadcast_shapes,
+    describe,
+    normalize_axis,
+    operand,
+    require_float,
+    require_integer,
+    resolve_dtype,
+    shape_of,
+)
+from pyeffect_torch.ops.erfinv import erfinv
+from pyeffect_torch.ops.threefry import (
+    FORM_LONG,
+    FORM_PAIR,
+    FORM_WORD,
+    RANDOM_FOLD_IN,
+    draw_bits,
+)
+
+_f: Any = late.functions
+
+_LOW_WORD: Final = 0xFFFFFFFF
+_UNSIGNED: Final = {
+    8: dtypes.uint8,
+    16: dtypes.uint16,
+    32: dtypes.uint32,
+    64: dtypes.uint64,
+}
+# For each floating dtype: how many random bits a uniform number takes, how many it keeps.
+_MANTISSA: Final = {
+    dtypes.float16: (16, 10),
+    dtypes.bfloat16: (8, 7),
+    dtypes.float32: (32, 23),
+    dtypes.float64: (64, 52),
+}
+
+
+def _floating(name: str, dtype: DTypeLike) -> DType:
+    found = resolve_dtype(name, dtype)
+    if not dtypes.is_float(found):
+        raise DTypeError(f"{name}: draws floating numbers, not {found.name}", "use randint or bits")
+    return found
+
+
+# --- keys and bits
+
+
+def key(seed: Any) -> Array:
+    """Return the key [2] of a seed: the high and the low word of its 64 bits.
+
+    Args:
+        seed: an int that fits 64 bits, or an integer array of shape [].
+    """
+    if isinstance(seed, (int, np.integer)):
+        number = int(seed)
+        if not -(1 << 63) <= number < 1 << 64:
+            raise ArgumentError(f"key: the seed {number} does not fit 64 bits", "use a smaller one")
+        words = (number >> 32) & _LOW_WORD, number & _LOW_WORD
+        return _f.array(np.array(words, np.uint32))
+    array = operand("key", seed)
+    require_integer("key", array, "the seed")
+    if array.shape:
+        raise ShapeError(f"key: the seed has shape [], got {describe(array)}", "use split or vmap")
+    wide = array if array.dtype is dtypes.uint64 else _f.cast(array, dtypes.int64)
+    high = _f.cast(_f.bitwise_and(_f.right_shift(wide, 32), _LOW_WORD), dtypes.uint32)
+    low = _f.cast(_f.bitwise_and(wide, _LOW_WORD), dtypes.uint32)
+    return _f.stack([high, low])
+
+
+def split(key: Any, n: Any = 2) -> Array:
+    """Return `n` new keys [..., n, 2] for each key; an `n` of several ints gives several axes."""
+    return draw_bits(operand("split", key), shape_of("split", n), FORM_PAIR)
+
+
+def fold_in(key: Any, data: Any) -> Array:
+    """Return the key that belongs to a number, another one for each number.
+
+    Args:
+        key: uint32 [..., 2].
+        data: an int below 2**32, or an integer array that broadcasts with the key's batch axes.
+    """
+    keys = operand("fold_in", key)
+    if isinstance(data, (int, np.integer)):
+        if not 0 <= data <= _LOW_WORD:
+            raise ArgumentError(f"fold_in: {data} is not in 0 .. 2**32 - 1", "reduce it first")
+        values = literal(int(data), dtypes.uint32)
+    else:
+        values = operand("fold_in", data)
+        require_integer("fold_in", values, "the data")
+        values = _f.cast(values, dtypes.uint32)
+    lead = keys.shape[:-1]
+    if values.shape != lead:
+        shape = broadcast_shapes("fold_in", lead, values.shape)
+        keys = _f.broadcast_to(keys, (*shape, *keys.shape[-1:]))
+        values = _f.broadcast_to(values, shape)
+    return bind(RANDOM_FOLD_IN, (keys, values))
+
+
+def bits(key: Any, shape: Any = (), dtype: DTypeLike = "uint32") -> Array:
+    """Return random bits of an unsigned dtype, [..., *shape] for keys [..., 2]."""
+    found = resolve_dtype("bits", dtype)
+    if found not in dtypes.UNSIGNED:
+        raise DTypeError(
+            f"bits: draws unsigned integers, not {found.name}", "pass dtype='uint32' or so"
+        )
+    return _words(operand("bits", key), shape_of("bits", shape), found)
+
+
+def _words(key: Array, shape: Shape, dtype: DType) -> Array:
+    drawn = draw_bits(key, shape, FORM_LONG if dtype is dtypes.uint64 else FORM_WORD)
+    return _f.cast(drawn, dtype)
+
+
+# --- real numbers
+
+
+def uniform(
+    key: Any,
+    shape: Any = (),
+    dtype: DTypeLike = "float32",
+    minval: Any = 0.0,
+    maxval: Any = 1.0,
+) -> Array:
+    """Return numbers [..., *shape] evenly distributed in [minval, maxval).
+
+    Args:
+        key: uint32 [..., 2].
+        shape: of the draw of one key.
+        dtype: floating; a number has as many random bits as its mantissa stores.
+        minval, maxval: numbers, or arrays that broadcast with the result.
+    """
+    found = _floating("uniform", dtype)
+    extents = shape_of("uniform", shape)
+    drawn, kept = _MANTISSA[found]
+    words = _words(operand("uniform", key), extents, _UNSIGNED[drawn])
+    fraction = _f.cast(_f.right_shift(words, drawn - kept), found)
+    unit = _f.multiply(fraction, 2.0**-kept)  # exact: the fraction has no more than `kept` bits
+    if isinstance(minval, (int, float)) and isinstance(maxval, (int, float)):
+        low, high = found.type(minval), found.type(maxval)
+        if low == 0 and high == 1:
+            return unit
+        bottom, span = literal(low, found), literal(high - low, found)
+    else:
+        bottom, top = _parameter("uniform", minval, found), _parameter("uniform", maxval, found)
+        span = _f.subtract(top, bottom)
+    value = _f.add(_f.multiply(unit, span), bottom)
+    return _f.where(_f.less(value, bottom), bottom, value)
+
+
+def _parameter(name: str, value: Any, dtype: DType) -> Array:
+    if isinstance(value, (int, float)):
+        return literal(value, dtype)
+    return _f.cast(operand(name, value), dtype)
+
+
+def _below_one(dtype: DType) -> float:
+    """The largest number of `dtype` below 1."""
+    return 1.0 - dtypes.epsilon(dtype) / 2
+
+
+def normal(key: Any, shape: Any = (), dtype: DTypeLike = "float32") -> Array:
+    """Return numbers [..., *shape] with the standard normal distribution."""
+    found = _floating("normal", dtype)
+    drawn = uniform(key, shape, found, -_below_one(found), 1.0)
+    return _f.multiply(erfinv(drawn), math.sqrt(2))
+
+
+def truncated_normal(
+    key: Any, lower: float, upper: float, shape: Any = (), dtype: DTypeLike = "float32"
+) -> Array:
+    """Return standard normal numbers [..., *shape] conditioned on lying in (lower, upper)."""
+    found = _floating("truncated_normal", dtype)
+    if not lower < upper:
+        raise ArgumentError(
+            f"truncated_normal: the interval ({lower}, {upper}) is empty", "pass lower < upper"
+        )
+    bounds = [found.type(value) for value in (lower, upper)]
+    tails = [math.erf(float(bound) * math.sqrt(0.5)) for bound in bounds]
+    drawn = uniform(key, shape, found, tails[0], tails[1])
+    value = _f.multiply(erfinv(drawn), math.sqrt(2))
+    # Rounding must not reach the bounds themselves.
+    inside = [np.nextafter(bounds[0], bounds[1]), np.nextafter(bounds[1], bounds[0])]
+    return _f.clip(value, *(float(bound) for bound in inside))
+
+
+def exponential(key: Any, shape: Any = (), dtype: DTypeLike = "float32") -> Array:
+    """Return numbers [..., *shape] with the exponential distribution of mean 1."""
+    found = _floating("exponential", dtype)
+    return _f.negative(_f.log1p(_f.negative(uniform(key, shape, found))))
+
+
+def laplace(key: Any, shape: Any = (), dtype: DTypeLike = "float32") -> Array:
+    """Return numbers [..., *shape] with the Laplace distribution of mean 0 and scale 1."""
+    found = _floating("laplace", dtype)
+    drawn = uniform(key, shape, found, -_below_one(found), 1.0)
+    return _f.multiply(_f.sign(drawn), _f.log1p(_f.negative(_f.abs(drawn))))
+
+
+def gumbel(key: Any, shape: Any = (), dtype: DTypeLike = "float32") -> Array:
+    """Return numbers [..., *shape] with the standard Gumbel distribution."""
+    found = _floating("gumbel", dtype)
+    drawn = uniform(key, shape, found, float(ml_dtypes.finfo(found).tiny), 1.0)
+    return _f.negative(_f.log(_f.negative(_f.log(drawn))))
+
+
+# --- integers and choices
+
+
+def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: DTypeLike = "int64") -> Array:
+    """Return integers [..., *shape] in [minval, maxval); `minval` where that is empty.
+
+    They are remainders of 64 random bits (128 for 64-bit dtypes), evenly distributed but for that.
+
+    Args:
+        key: uint32 [..., 2].
+        shape: of the draw of one key.
+        minval, maxval: ints, or integer arrays that broadcast with the result. `maxval` may be one
+            above the largest number of `dtype`.
+        dtype: an integer dtype.
+    """
+    found = resolve_dtype("randint", dtype)
+    if found not in dtypes.INTEGERS:
+        raise DTypeError(f"randint: draws integers, not {found.name}", "use uniform")
+    drawn = found if found.itemsize >= 4 else dtypes.int32
+    extents = shape_of("randint", shape)
+    pair = split(key)
+    width = drawn.itemsize * 8
+    unsigned = _UNSIGNED[width]
+    lower = _words(_f.take(pair, 1, -2), extents, unsigned)
+    if isinstance(minval, (int, np.integer)) and isinstance(maxval, (int, np.integer)):
+        low, span = _static_range(int(minval), int(maxval), found)
+        factor = (1 << (width // 2)) % span if span else 0
+        factor = (factor * factor % (1 << width)) % span if span else 0
+        offset = _f.remainder(lower, span) if span else lower
+        if factor:
+            higher = _words(_f.take(pair, 0, -2), extents, unsigned)
+            high_part = _f.multiply(_f.remainder(higher, span), factor)
+            offset = _f.remainder(_f.add(high_part, offset), span)
+        return _f.cast(_f.add(_f.cast(offset, drawn), low), found)
+    higher = _words(_f.take(pair, 0, -2), extents, unsigned)
+    bottom, top = _limit(minval, drawn), _limit(maxval, drawn)
+    span = _f.cast(_f.subtract(top, bottom), unsigned)
+    span = _f.where(_f.less_equal(top, bottom), literal(1, unsigned), span)
+    factor = _f.remainder(literal(1 << (width // 2), unsigned), span)
+    factor = _f.remainder(_f.square(factor), span)
+    high_part = _f.multiply(_f.remainder(higher, span), factor)
+    offset = _f.remainder(_f.add(high_part, _f.remainder(lower, span)), span)
+    return _f.cast(_f.add(_f.cast(offset, drawn), bottom), found)
+
+
+def _static_range(low: int, high: int, dtype: DType) -> tuple[int, int]:
+    """The first number and how many there are; 0 stands for all of the dtype's 2**width."""
+    info = np.iinfo(dtype)
+    if not (info.min <= low <= info.max and info.min <= high <= info.max + 1):
+        raise ArgumentError(
+            f"randint: [{low}, {high}) does not fit {dtype.name}", "pass a wider dtype"
+        )
+    width = max(32, dtype.itemsize * 8)
+    return low, (high - low) % (1 << width) if high > low else 1
+
+
+def _limit(value: Any, dtype: DType) -> Array:
+    if isinstance(value, (int, np.integer)):
+        return literal(int(value), dtype)
+    array = operand("randint", value)
+    require_integer("randint", array, "a bound")
+    return _f.cast(array, dtype)
+
+
+def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Array:
+    """Return bools that are True with probability `p`.
+
+    Args:
+        key: uint32 [..., 2].
+        p: a number, or a floating array.
+        shape: of the draw of one key, that `p` broadcasts to; by default that of `p`.
+    """
+    chance = operand("bernoulli", float(p) if isinstance(p, (int, float)) else p)
+    require_float("bernoulli", chance)
+    extents = chance.shape if shape is None else shape_of("bernoulli", shape)
+    return _f.less(uniform(key, extents, chance.dtype), chance)
+
+
+def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None) -> Array:
+    """Return positions along `axis` drawn with probabilities `softmax(logits)`, as int64.
+
+    Args:
+        key: uint32 [2].
+        logits: floating; log-probabilities but for a constant.
+        axis: the axis of the categories, which the result does not have.
+        shape: of the result: leading axes of independent draws, then the other axes of `logits`.
+
+    Reference: the Gumbel-max trick; Maddison, Tarlow, Minka, "A* Sampling", 2014, section 2.
+    """
+    array = operand("categorical", logits)
+    require_float("categorical", array)
+    index = normalize_axis("categorical", axis, len(array.shape))
+    rest = (*array.shape[:index], *array.shape[index + 1 :])
+    wanted = rest if shape is None else shape_of("categorical", shape)
+    lead = wanted[: len(wanted) - len(rest)]
+    if len(wanted) < len(rest) or wanted[len(lead) :] != rest:
+        raise ShapeError(
+            f"categorical: shape {list(wanted)} does not end with {list(rest)}",
+            "put the independent draws on leading axes",
+        )
+    noise = gumbel(key, (*lead, *array.shape), array.dtype)
+    return _f.argmax(_f.add(noise, array), index - len(array.shape))
