@@ -60,20 +60,20 @@ def _root(x: Array) -> Array:
     return _f.where(zero, _f.constant_like(x, 0), _f.sqrt(safe))
 
 
-def norm(x: Any, ord: float = 2, axis: Axes = None, *, keepdims: bool = False) -> Array:
+def norm(x: Any, ord: float | None = None, axis: Axes = None, *, keepdims: bool = False) -> Array:
     """Return the p-norm of the elements of `x` over `axis` (None: all axes).
 
     Args:
         x: floating; over several axes they count as one vector (the Frobenius norm for 2).
-        ord: p above 0; `inf` and `-inf` give the largest and the smallest magnitude, 0 the number
-            of elements that are not 0.
+        ord: p above 0, by default 2; `inf` and `-inf` give the largest and the smallest
+            magnitude, 0 the number of elements that are not 0.
         axis: None, an int or several.
         keepdims: leave the axes with extent 1.
 
     The gradient of every norm at a zero vector is 0.
     """
     array, result = _computed("norm", x)
-    return _f.cast(_norm(array, ord, axis, keepdims), result)
+    return _f.cast(_norm(array, 2 if ord is None else ord, axis, keepdims), result)
 
 
 def _norm(x: Array, p: Any, axis: Axes, keepdims: bool) -> Array:
