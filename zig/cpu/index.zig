@@ -12,7 +12,7 @@ pub const Mode = enum(u32) {
     checked = 0,
     /// The nearest position; negative indices are clipped to 0, not counted from the end.
     clip = 1,
-    /// Negative indices count from the end; anything else outside is no position (`outside`).
+    /// Anything outside, negative indices too, is no position (`outside`).
     fill = 2,
 };
 
@@ -44,11 +44,11 @@ pub inline fn resolve(index: i64, extent: i64, mode: Mode) ?i64 {
             if (extent == 0) return outside;
             return @max(0, @min(index, extent - 1));
         },
-        .checked, .fill => {
+        .checked => {
             const wrapped = if (index < 0) index +% extent else index;
-            if (wrapped >= 0 and wrapped < extent) return wrapped;
-            return if (mode == .fill) outside else null;
+            return if (wrapped >= 0 and wrapped < extent) wrapped else null;
         },
+        .fill => return if (index >= 0 and index < extent) index else outside,
     }
 }
 
@@ -83,7 +83,7 @@ test "indices wrap, clip, fill and fail" {
     try std.testing.expectEqual(@as(?i64, 0), resolve(-1, 5, .clip));
     try std.testing.expectEqual(@as(?i64, 4), resolve(99, 5, .clip));
     try std.testing.expectEqual(@as(?i64, outside), resolve(99, 5, .fill));
-    try std.testing.expectEqual(@as(?i64, 3), resolve(-2, 5, .fill));
+    try std.testing.expectEqual(@as(?i64, outside), resolve(-2, 5, .fill));
     try std.testing.expectEqual(@as(?i64, outside), resolve(0, 0, .clip));
     try std.testing.expectEqual(@as(?i64, null), resolve(std.math.minInt(i64), 5, .checked));
     const wide = [_]u64{ 7, std.math.maxInt(u64) };
