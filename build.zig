@@ -164,18 +164,18 @@ fn addKernels(b: *std.Build, base: std.Build.ResolvedTarget, variant: Variant) *
 fn addRootModule(
     b: *std.Build,
     settings: Settings,
-    target: std.Build.ResolvedTarget,
     objects: []const *Compile,
     path: []const u8,
-    strip: bool,
+    target: std.Build.ResolvedTarget,
+    optimize: std.builtin.Optimize,
 ) *std.Build.Module {
     const module = b.createModule(.{
         .root_source_file = b.path(path),
         .target = target,
-        .optimize = settings.optimize,
+        .optimize = optimize,
         .link_libc = true,
         .pic = true,
-        .strip = strip,
+        .strip = optimize != .debug,
     });
     const suffixes = b.allocator.alloc([]const u8, settings.variants.len) catch @panic("OOM");
     for (settings.variants, suffixes) |variant, *suffix| suffix.* = variant.suffix;
@@ -187,8 +187,14 @@ fn addRootModule(
 }
 
 fn addLibrary(b: *std.Build, settings: Settings, objects: []const *Compile) void {
-    const strip = settings.optimize != .debug;
-    const root = addRootModule(b, settings, settings.target, objects, "zig/root.zig", strip);
+    const root = addRootModule(
+        b,
+        settings,
+        objects,
+        "zig/root.zig",
+        settings.target,
+        settings.optimize,
+    );
     const library = b.addLibrary(.{
         .name = "pet_cpu",
         .linkage = .dynamic,
@@ -220,7 +226,13 @@ fn addTests(b: *std.Build, settings: Settings, objects: []const *Compile) void {
     const runs_here = target.cpu.arch == host.cpu.arch and target.os.tag == host.os.tag and
         target.abi == host.abi;
     const chosen = if (runs_here) b.graph.host else settings.target;
-    const root = addRootModule(b, settings, chosen, objects, "zig/tests.zig", false);
+    // Debug: every check of safe mode, and compiled in a third of its time.
+    const optimize = b.option(
+        std.builtin.Optimize,
+        "test-optimize",
+        "how to build the tests (default: debug)",
+    ) orelse .debug;
+    const root = addRootModule(b, settings, objects, "zig/tests.zig", chosen, optimize);
     const unit = b.addTest(.{
         .root_module = root,
         .use_llvm = true,

@@ -62,6 +62,7 @@ def exported_names(library: bytes) -> set[str]:
     return names
 
 
+@pytest.mark.timeout(900)
 def test_wheel_holds_exactly_the_package(wheel: Path, hook: ModuleType) -> None:
     tag = hook.host_platform()
     library = f"{hook.LIBRARY_FOLDER}/{hook.PLATFORMS[tag].library}"
@@ -81,6 +82,7 @@ def test_wheel_holds_exactly_the_package(wheel: Path, hook: ModuleType) -> None:
     assert wheel.stat().st_size < WHEEL_BYTES_MAX
 
 
+@pytest.mark.timeout(900)
 def test_library_exports_the_header_and_needs_an_old_libc(wheel: Path, hook: ModuleType) -> None:
     chosen = hook.PLATFORMS[hook.host_platform()]
     if not chosen.library.endswith(".so"):
