@@ -163,6 +163,11 @@ fn keep(
 ) Allocator.Error!void {
     const instructions = try kept.dupe(plans.Instruction, plan.instructions);
     for (instructions) |*instruction| {
+        if (program.sources.len == 0) { // copies of inputs and literals: nothing to name
+            instruction.origin = abi.none_index;
+            instruction.source = abi.none_index;
+            continue;
+        }
         const origin = program.sources[instruction.origin] - 1;
         const source = original.sources[origin];
         instruction.origin = origin;
