@@ -12,6 +12,17 @@ const Op = lanes.Op;
 /// `count` short lists, `step` elements apart, of `length` (at least 1) elements `stride` apart.
 pub const Lists = struct { count: u64, step: i64, length: u64, stride: i64 };
 
+/// Elements that go to places of their own: number i to `positions[i] * row_step + i * lane_step`,
+/// nowhere if its position is negative.
+pub const Scattered = struct {
+    positions: [*]const i64,
+    updates: [*]const u8,
+    n: u64,
+    update_step: i64,
+    row_step: u64,
+    lane_step: u64,
+};
+
 /// `to[i] = a[i] op b[i]` for `n` values as computed with; `to` may be either.
 pub const Combine = fn (to: [*]u8, a: [*]const u8, b: [*]const u8, n: u64) void;
 
@@ -24,6 +35,8 @@ pub const Functions = struct {
     /// Combines eight rows of `n` elements as a tree into `to`, which they replace when `fresh`.
     addRows: *const fn (to: [*]u8, rows: *const [8][*]const u8, n: u64, fresh: bool) void,
     addRow: *const fn (to: [*]u8, row: [*]const u8, n: u64, fresh: bool) void,
+    /// Combines elements with values at `to`, in order.
+    scatter: *const fn (to: [*]u8, s: *const Scattered) void,
 };
 
 /// The functions for an operation on a `lanes.canonical` dtype.
@@ -51,6 +64,7 @@ fn Typed(comptime op: Op, comptime d: DType) type {
             .foldShort = &foldShort,
             .addRows = &addRows,
             .addRow = &addRow,
+            .scatter = &scatter,
         };
 
         fn combine(to_bytes: [*]u8, a_bytes: [*]const u8, b_bytes: [*]const u8, n: u64) void {
@@ -97,6 +111,20 @@ fn Typed(comptime op: Op, comptime d: DType) type {
 
         fn addRow(to: [*]u8, row: [*]const u8, n: u64, fresh: bool) void {
             add(1, to, &.{row}, n, fresh);
+        }
+
+        fn scatter(to_bytes: [*]u8, scattered: *const Scattered) void {
+            const to: [*]C = @ptrCast(@alignCast(to_bytes));
+            const s = scattered.*;
+            var update: [*]const S = @ptrCast(@alignCast(s.updates));
+            for (0..s.n) |i| {
+                const position = s.positions[i];
+                if (position >= 0) {
+                    const at = @as(u64, @intCast(position)) * s.row_step + i * s.lane_step;
+                    to[at] = lanes.combine(op, to[at], lanes.widen(d, update[0]));
+                }
+                update = view.at(S, update, s.update_step);
+            }
         }
 
         inline fn add(

@@ -161,6 +161,17 @@ pub inline fn gatherLine(comptime T: type, dst: [*]T, src: [*]const T, stride: i
     }
 }
 
+/// `gatherLine` of elements of `size` bytes.
+pub fn gatherLineOf(size: u64, dst: [*]u8, src: [*]const u8, stride: i64, n: u64) void {
+    switch (size) {
+        inline 1, 2, 4, 8 => |bytes| {
+            const T = Unit(bytes);
+            gatherLine(T, @ptrCast(@alignCast(dst)), @ptrCast(@alignCast(src)), stride, n);
+        },
+        else => unreachable,
+    }
+}
+
 /// Copies the next `n` elements of `size` bytes under a cursor to dense memory and moves it on.
 pub fn gatherRun(size: u64, dst: [*]u8, base: [*]const u8, cursor: *Cursor(1), n: u64) void {
     switch (size) {
