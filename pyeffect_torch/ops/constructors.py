@@ -72,14 +72,19 @@ def asarray(obj: Any, dtype: DTypeLike | None = None) -> Array:
 
 
 def _from_number(value: bool | int | float, target: DType | None) -> Array:
+    scalar = _scalar("array", value, target)
+    # Inside a trace a number is part of the program; outside it is a value like any other.
+    return scalar if frames() else _f.upload(np.array(scalar.params, scalar.dtype))
+
+
+def _scalar(name: str, value: bool | int | float, target: DType | None) -> Array:
+    """A Python number as a literal of the dtype that was asked for, cast to it if need be."""
     dtype = target or dtypes.canonical(type(value)) or dtypes.float32
     if dtype is dtypes.bool_:
         value = bool(value)
     elif dtype.kind in "iu" and isinstance(value, float):
         value = int(saturating_cast(np.asarray(value), dtype))
-    scalar = number("array", value, dtype)
-    # Inside a trace a number is part of the program; outside it is a value like any other.
-    return scalar if frames() else _f.upload(np.array(scalar.params, dtype))
+    return number(name, value, dtype)
 
 
 # --- filled arrays
@@ -98,13 +103,13 @@ def constant(value: Any, dtype: DTypeLike | None = None) -> Array:
                 f"constant: takes a number, got an array of shape {list(value.shape)}",
                 "use et.array or et.full",
             )
-        target = host_dtype("constant", value) if dtype is None else resolve_dtype("full", dtype)
-        return literal(value.item(), target)
+        target = (
+            host_dtype("constant", value) if dtype is None else resolve_dtype("constant", dtype)
+        )
+        return _scalar("constant", value.item(), target)
     if not isinstance(value, (bool, int, float)):
         raise ArgumentError(f"constant: takes a number, got {type(value).__name__}", "use et.array")
-    if dtype is None:
-        return number("constant", value, dtypes.canonical(type(value)) or dtypes.float32)
-    return number("constant", value, resolve_dtype("constant", dtype))
+    return _scalar("constant", value, None if dtype is None else resolve_dtype("constant", dtype))
 
 
 def constant_like(x: Array, value: bool | int | float) -> Array:
