@@ -36,7 +36,7 @@ def test_clip_of_integers() -> None:
     got = et.array(np.array([-5, 0, 200], np.int16)).clip(-1, 100)
     assert got.dtype == np.int16
     np.testing.assert_array_equal(got.numpy(), [-1, 0, 100])
-    with pytest.raises(et.errors.DTypeError, match="the float 0.5 does not fit"):
+    with pytest.raises(et.errors.DTypeError, match=r"the float 0\.5 does not fit"):
         et.clip(et.arange(3), 0.5)
     with pytest.raises(et.errors.DTypeError, match="clip: has no meaning for bool"):
         et.clip(et.array([True]), 0, 1)
