@@ -70,9 +70,7 @@ def l1(predictions: Any, targets: Any, *, reduction: str = "mean") -> Array:
     return _reduce("l1", _f.abs(_f.subtract(x, y)), reduction)
 
 
-def huber(
-    predictions: Any, targets: Any, *, delta: float = 1.0, reduction: str = "mean"
-) -> Array:
+def huber(predictions: Any, targets: Any, *, delta: float = 1.0, reduction: str = "mean") -> Array:
     """Return `e*e/2` where `|e| <= delta`, else `delta * (|e| - delta/2)`, reduced.
 
     Raises:

@@ -26,6 +26,8 @@ from pyeffect_torch.ops.shape import (
     transpose,
 )
 
+__all__ = []
+
 _f: Any = late.functions
 
 

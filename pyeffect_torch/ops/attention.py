@@ -25,6 +25,8 @@ from pyeffect_torch.ops.index_base import zeros_of
 from pyeffect_torch.ops.parameters import AttentionParams
 from pyeffect_torch.ops.shape import broadcast_to, reshape
 
+__all__ = ["scaled_dot_product_attention"]
+
 _f: Any = late.functions
 
 
@@ -300,8 +302,11 @@ def scaled_dot_product_attention(
     name = "scaled_dot_product_attention"
     q, k, v = operand(name, q), operand(name, k), operand(name, v)
     rank = len(q.shape)
-    if rank < 2 or len(k.shape) != rank or len(v.shape) != rank or (
-        q.shape[:-3] != k.shape[:-3] or k.shape[:-3] != v.shape[:-3]
+    if (
+        rank < 2
+        or len(k.shape) != rank
+        or len(v.shape) != rank
+        or (q.shape[:-3] != k.shape[:-3] or k.shape[:-3] != v.shape[:-3])
     ):
         raise ShapeError(
             f"{name}: {describe(q)}, {describe(k)} and {describe(v)} do not fit",

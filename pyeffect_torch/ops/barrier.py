@@ -16,6 +16,8 @@ from pyeffect_torch.ops import domains
 from pyeffect_torch.ops.base import describe, operand, resolve_dtype
 from pyeffect_torch.ops.parameters import BarrierParams
 
+__all__ = ["barrier", "bitcast_convert_type"]
+
 
 def _exact(sample: Sample) -> float:
     del sample
@@ -98,9 +100,9 @@ BITCAST: Final = declare(
     infer=_bitcast_infer,
     derivative=Nondiff(),
     batch=lambda node, inputs, batched, size: bind(BITCAST, tuple(inputs), node.params),
-    reference=lambda attributes, x: np.ascontiguousarray(x)
-    .reshape(x.shape)
-    .view(attributes["dtype"]),
+    reference=lambda attributes, x: (
+        np.ascontiguousarray(x).reshape(x.shape).view(attributes["dtype"])
+    ),
     domain=Domain(domains.NUMERIC, _bitcast_samples, _exact),
     opcode="bitcast",
     attributes=lambda node: {"dtype": node.params},

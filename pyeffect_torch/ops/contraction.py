@@ -29,6 +29,8 @@ from pyeffect_torch.ops.shape import (
     transpose,
 )
 
+__all__ = ["dot", "linear", "matmul", "tensordot"]
+
 _f: Any = late.functions
 
 

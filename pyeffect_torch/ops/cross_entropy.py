@@ -21,6 +21,8 @@ from pyeffect_torch.ops.index_base import all_batched, refuse_negative
 from pyeffect_torch.ops.normalization import widen
 from pyeffect_torch.ops.shape import expand_dims, reshape
 
+__all__ = []
+
 _f: Any = late.functions
 
 
@@ -62,9 +64,7 @@ def _labels(labels: Array, ignore_index: int, classes: int) -> tuple[Array, Arra
 def _body(params: int, logits: Array, labels: Array) -> Array:
     wide = widen(logits)
     active, safe = _labels(labels, params, logits.shape[-1])
-    losses = _f.negative(
-        _f.take_along_axis(_f.log_softmax(wide, -1), expand_dims(safe, -1), -1)
-    )
+    losses = _f.negative(_f.take_along_axis(_f.log_softmax(wide, -1), expand_dims(safe, -1), -1))
     row = reshape(losses, labels.shape)
     return _f.cast(_f.where(active, row, literal(0, row.dtype)), logits.dtype)
 

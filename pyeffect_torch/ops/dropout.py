@@ -9,6 +9,8 @@ from pyeffect_torch.core.array import Array, literal
 from pyeffect_torch.core.errors import ArgumentError
 from pyeffect_torch.ops.base import operand, require_float
 
+__all__ = ["dropout"]
+
 _f: Any = late.functions
 
 

@@ -43,6 +43,8 @@ from pyeffect_torch.ops.parameters import (
 from pyeffect_torch.ops.pieces import concatenate
 from pyeffect_torch.ops.shape import broadcast_to, reshape
 
+__all__ = ["dynamic_slice", "dynamic_update_slice"]
+
 _f: Any = late.functions
 
 
@@ -149,8 +151,8 @@ def _window(x: Any, starts: Any, sizes: Sequence[int]) -> tuple[slice, ...]:
     for axis, (start, size) in enumerate(zip(starts.tolist(), sizes, strict=True)):
         if not 0 <= start <= x.shape[axis] - size:
             raise IndexOutOfBoundsError(
-                f"start {start} is out of range for axis {axis}: a window of {size} in an extent "
-                f"of {x.shape[axis]}",
+                f"dynamic_slice: start {start} is out of range for axis {axis}: a window of {size} "
+                f"in an extent of {x.shape[axis]}",
                 f"use starts from 0 to {x.shape[axis] - size}",
             )
         window.append(slice(start, start + size))
@@ -180,9 +182,7 @@ def _draw_starts(rng: np.random.Generator, shape: Shape, sizes: Shape) -> Any:
 
 def _slice_samples(rng: np.random.Generator, dtype: DType) -> Sequence[Sample]:
     return [
-        Sample(
-            (domains.draw(rng, shape, dtype, -9.0, 9.0), _draw_starts(rng, shape, sizes)), sizes
-        )
+        Sample((domains.draw(rng, shape, dtype, -9.0, 9.0), _draw_starts(rng, shape, sizes)), sizes)
         for shape, sizes in _WINDOWS
     ]
 
@@ -249,7 +249,9 @@ def start_vector(name: str, starts: Any, rank: int) -> Array:
     for start in starts:
         value = index_operand(name, start)
         if value.shape:
-            raise ShapeError(f"{name}: a start must have shape [], got {describe(value)}", "index it")
+            raise ShapeError(
+                f"{name}: a start must have shape [], got {describe(value)}", "index it"
+            )
         parts.append(reshape(_f.cast(value, dtypes.int64), (1,)))
     if len(parts) != rank:
         raise ShapeError(f"{name}: {len(parts)} starts for {rank} axes", "pass one for each axis")
@@ -312,7 +314,7 @@ CHECK_INDEX: Final = declare(
     derivative=Nondiff(),
     batch=lambda node, inputs, batched, size: bind(CHECK_INDEX, tuple(inputs), node.params),
     reference=lambda attributes, index: resolve_positions(
-        index, attributes["extent"], attributes["mode"]
+        "check_index", index, attributes["extent"], attributes["axis"], attributes["mode"]
     )[0],
     domain=Domain(domains.INTEGERS, _check_index_samples, _exact),
     opcode="check_index",

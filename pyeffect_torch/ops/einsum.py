@@ -20,6 +20,8 @@ from pyeffect_torch.ops.contraction import dot_general
 from pyeffect_torch.ops.parameters import DotParams
 from pyeffect_torch.ops.shape import broadcast_to, reshape, transpose
 
+__all__ = ["einsum"]
+
 _f: Any = late.functions
 Label: TypeAlias = "str | int"
 """A letter, or k: the ellipsis axis that is k-th from the right."""
@@ -53,9 +55,7 @@ def einsum(subscripts: str, *operands: Any) -> Array:
     names, result = _parse(subscripts, arrays)
     _check_dtypes(arrays)
     extents = _extents(subscripts, names, arrays)
-    terms = [
-        _distinct(array, labels, extents) for array, labels in zip(arrays, names, strict=True)
-    ]
+    terms = [_distinct(array, labels, extents) for array, labels in zip(arrays, names, strict=True)]
     while len(terms) > 1:
         i, j = _cheapest(terms, result, extents)
         others = [term for k, term in enumerate(terms) if k not in (i, j)]

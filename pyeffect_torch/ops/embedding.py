@@ -22,12 +22,12 @@ from pyeffect_torch.ops.indexing import TAKE
 from pyeffect_torch.ops.parameters import TakeParams
 from pyeffect_torch.ops.shape import expand_dims, reshape
 
+__all__ = ["embedding", "one_hot"]
+
 _f: Any = late.functions
 
 
-def one_hot(
-    index: Any, num_classes: int, dtype: DTypeLike = "float32", axis: int = -1
-) -> Array:
+def one_hot(index: Any, num_classes: int, dtype: DTypeLike = "float32", axis: int = -1) -> Array:
     """Return 1 where the position along a new axis equals the index, else 0.
 
     Args:

@@ -31,6 +31,8 @@ from pyeffect_torch.ops.parameters import MODE_CLIP, MODE_ERROR, TakeParams
 from pyeffect_torch.ops.pieces import slice_
 from pyeffect_torch.ops.shape import broadcast_to, reshape, transpose
 
+__all__ = []
+
 _f: Any = late.functions
 IndexArray: TypeAlias = "Array | np.ndarray[Any, Any]"
 
@@ -90,8 +92,10 @@ def _entries(index: Any) -> list[Any]:
             raise ArgumentError("a single bool is no index", "use et.where or an int")
         elif isinstance(entry, Array):
             entries.extend(_array_entries(entry))
-        elif isinstance(entry, (list, np.ndarray)):
-            entries.extend(_host_entries(np.asarray(entry, np.int64 if entry == [] else None)))
+        elif isinstance(entry, list):
+            entries.extend(_host_entries(np.asarray(entry, None if entry else np.int64)))
+        elif isinstance(entry, np.ndarray):
+            entries.extend(_host_entries(entry))
         else:
             try:
                 entries.append(entry.__index__())

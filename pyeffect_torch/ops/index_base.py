@@ -49,7 +49,7 @@ def in_range(index: Array, extent: int) -> Array:
     return _f.logical_and(_f.greater_equal(index, 0), _f.less(index, extent))
 
 
-def resolve_positions(index: Any, extent: int, mode: int) -> tuple[Any, Any]:
+def resolve_positions(name: str, index: Any, extent: int, axis: int, mode: int) -> tuple[Any, Any]:
     """Reference of index checking: positions (in range) and which of them count.
 
     Raises:
@@ -63,7 +63,8 @@ def resolve_positions(index: Any, extent: int, mode: int) -> tuple[Any, Any]:
         outside = (position < -extent) | (position >= extent)
         if outside.any():
             raise IndexOutOfBoundsError(
-                f"index {position[outside].ravel()[0]} is out of range for extent {extent}",
+                f"{name}: index {position[outside].ravel()[0]} is out of range for axis {axis} of "
+                f"extent {extent}",
                 "keep indices inside the axis, or use mode='clip' or 'fill'",
             )
         position = np.where(position < 0, position + extent, position)

@@ -43,7 +43,11 @@ from pyeffect_torch.ops.parameters import (
 )
 from pyeffect_torch.ops.shape import broadcast_to, moveaxis, reshape
 
+__all__ = ["gather", "take", "take_along_axis"]
+
 _f: Any = late.functions
+
+
 def _exact(sample: Sample) -> float:
     del sample
     return 0.0
@@ -118,7 +122,7 @@ def _take_batch(node: Array, inputs: Sequence[Array], batched: Sequence[bool], s
 
 def _take_reference(attributes: Any, x: Any, index: Any) -> Any:
     axis, shared = attributes["axis"], attributes["batch_dims"]
-    position, valid = resolve_positions(index, x.shape[axis], attributes["mode"])
+    position, valid = resolve_positions("take", index, x.shape[axis], axis, attributes["mode"])
     lead = x.shape[:shared]
     shape = (*x.shape[:axis], *index.shape[shared:], *x.shape[axis + 1 :])
     fill = blank(x.dtype)
@@ -239,7 +243,9 @@ def _along_transpose(node: Array, j: int, ct: Array) -> Array:
 
 def _along_reference(attributes: Any, x: Any, index: Any) -> Any:
     axis = attributes["axis"]
-    position, valid = resolve_positions(index, x.shape[axis], attributes["mode"])
+    position, valid = resolve_positions(
+        "take_along_axis", index, x.shape[axis], axis, attributes["mode"]
+    )
     if x.shape[axis] == 0:
         return np.full(index.shape, blank(x.dtype), x.dtype)
     return np.where(valid, np.take_along_axis(x, position, axis), blank(x.dtype))

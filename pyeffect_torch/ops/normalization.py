@@ -34,6 +34,8 @@ from pyeffect_torch.ops.base import (
 )
 from pyeffect_torch.ops.shape import broadcast_to, reshape
 
+__all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax"]
+
 _f: Any = late.functions
 
 
@@ -282,9 +284,7 @@ def _rms_norm_reference(attributes: Any, x: Any, weight: Any) -> Any:
     return wide / np.sqrt(mean_square + attributes["eps"]) * domains.wide(weight)
 
 
-_NORM_SHAPES: Final[tuple[Shape, ...]] = tuple(
-    shape for shape in domains.SHAPES if shape
-)
+_NORM_SHAPES: Final[tuple[Shape, ...]] = tuple(shape for shape in domains.SHAPES if shape)
 
 
 def _norm_samples(scales: int) -> Any:

@@ -21,6 +21,8 @@ from pyeffect_torch.ops.base import describe, mixed_dtypes, normalize_axis, oper
 from pyeffect_torch.ops.parameters import PadParams, SliceParams
 from pyeffect_torch.ops.shape import broadcast_to, reshape
 
+__all__ = ["concatenate"]
+
 _f: Any = late.functions
 
 

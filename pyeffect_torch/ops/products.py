@@ -19,6 +19,8 @@ from pyeffect_torch.ops.contraction import (
 from pyeffect_torch.ops.parameters import DotParams
 from pyeffect_torch.ops.shape import moveaxis, reshape
 
+__all__ = ["cross", "inner", "kron", "outer", "vdot", "vecdot"]
+
 _f: Any = late.functions
 
 
@@ -44,9 +46,7 @@ def vecdot(a: Any, b: Any, axis: int = -1) -> Array:
     if x.shape[x_axis] != y.shape[y_axis]:
         raise mismatch("vecdot", x, x_axis, y, y_axis)
     x, y = moveaxis(x, x_axis, -1), moveaxis(y, y_axis, -1)
-    product = matmul(
-        reshape(x, (*x.shape[:-1], 1, x.shape[-1])), reshape(y, (*y.shape, 1))
-    )
+    product = matmul(reshape(x, (*x.shape[:-1], 1, x.shape[-1])), reshape(y, (*y.shape, 1)))
     return reshape(product, product.shape[:-2])
 
 

@@ -60,6 +60,8 @@ from pyeffect_torch.ops.parameters import (
 )
 from pyeffect_torch.ops.shape import broadcast_to, moveaxis, reshape
 
+__all__ = []
+
 _f: Any = late.functions
 _UFUNCS: Final[dict[int, Any]] = {
     KIND_ADD: np.add,
@@ -160,7 +162,7 @@ def _linear_transpose(node: Array, j: int, ct: Array) -> Array:
 
 def _wins(node: Array) -> MaybeArray:
     """Which updates of a set were not overwritten by a later one; None: there is one each."""
-    x, index, updates = node.inputs
+    x, index, _ = node.inputs
     along = _is_along(node)
     params = node.params
     if along:
@@ -202,9 +204,7 @@ def _sum_of(node: Array, a: MaybeArray, b: MaybeArray) -> MaybeArray:
     return _write(node, zeros_of(node) if a is None else a, b, KIND_ADD)
 
 
-def _extremum_tangent(
-    node: Array, x_tangent: MaybeArray, update_tangent: MaybeArray
-) -> MaybeArray:
+def _extremum_tangent(node: Array, x_tangent: MaybeArray, update_tangent: MaybeArray) -> MaybeArray:
     """Ties share the tangent evenly."""
     x, _, updates = node.inputs
     mine = _f.cast(_f.equal(x, node), node.dtype)
@@ -220,9 +220,7 @@ def _extremum_tangent(
     return _f.divide(total, _f.maximum(count, literal(1, node.dtype)))
 
 
-def _product_tangent(
-    node: Array, x_tangent: MaybeArray, update_tangent: MaybeArray
-) -> MaybeArray:
+def _product_tangent(node: Array, x_tangent: MaybeArray, update_tangent: MaybeArray) -> MaybeArray:
     """Each factor's tangent times the product of the others, right also when factors are 0."""
     x, _, updates = node.inputs
     one = literal(1, node.dtype)
@@ -258,9 +256,7 @@ def _scatter_batch(
     if batched[1]:
         moved = params._replace(axis=params.axis + 1, batch_dims=shared + 1)
         return bind(node.op, all_batched(inputs, batched, size), moved)
-    x, updates = all_batched(
-        (inputs[0], inputs[2]), (batched[0], batched[2]), size
-    )
+    x, updates = all_batched((inputs[0], inputs[2]), (batched[0], batched[2]), size)
     operands_ = (moveaxis(x, 0, shared), inputs[1], moveaxis(updates, 0, shared))
     return moveaxis(bind(node.op, operands_, params._replace(axis=params.axis + 1)), shared, 0)
 
@@ -282,7 +278,7 @@ def _combine(out: Any, position: Any, updates: Any, kind: int) -> None:
 
 def _scatter_reference(attributes: Any, x: Any, index: Any, updates: Any) -> Any:
     axis, shared = attributes["axis"], attributes["batch_dims"]
-    position, valid = resolve_positions(index, x.shape[axis], attributes["mode"])
+    position, valid = resolve_positions("scatter", index, x.shape[axis], axis, attributes["mode"])
     rows = math.prod(x.shape[:shared])
     out = domains.wide(x).copy().reshape((rows, *x.shape[shared:]))
     flat_updates = domains.wide(updates).reshape((rows, *updates.shape[shared:]))
@@ -301,7 +297,9 @@ def _scatter_reference(attributes: Any, x: Any, index: Any, updates: Any) -> Any
 
 def _along_reference(attributes: Any, x: Any, index: Any, updates: Any) -> Any:
     axis = attributes["axis"]
-    position, valid = resolve_positions(index, x.shape[axis], attributes["mode"])
+    position, valid = resolve_positions(
+        "scatter_along_axis", index, x.shape[axis], axis, attributes["mode"]
+    )
     out = domains.wide(x).copy()
     if x.shape[axis] == 0 or index.size == 0:
         return out

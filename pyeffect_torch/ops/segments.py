@@ -22,10 +22,17 @@ from pyeffect_torch.ops.parameters import (
 from pyeffect_torch.ops.scatter import scatter_along_general, scatter_general
 from pyeffect_torch.ops.shape import broadcast_to
 
+__all__ = [
+    "scatter_add",
+    "scatter_max",
+    "scatter_min",
+    "scatter_multiply",
+    "scatter_set",
+    "segment_sum",
+]
 
-def _scatter(
-    name: str, kind: int, x: Any, index: Any, updates: Any, axis: int, mode: str
-) -> Array:
+
+def _scatter(name: str, kind: int, x: Any, index: Any, updates: Any, axis: int, mode: str) -> Array:
     x = operand(name, x)
     number = mode_number(name, mode)
     axis = normalize_axis(name, axis, len(x.shape))

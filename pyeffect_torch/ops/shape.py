@@ -20,6 +20,23 @@ from pyeffect_torch.core.op import Domain, Linear, Sample, Shape, declare
 from pyeffect_torch.ops import base, domains
 from pyeffect_torch.ops.base import describe, normalize_axis, operand, shape_of
 
+__all__ = [
+    "broadcast_arrays",
+    "broadcast_shapes",
+    "broadcast_to",
+    "expand_dims",
+    "flatten",
+    "matrix_transpose",
+    "moveaxis",
+    "permute_dims",
+    "ravel",
+    "reshape",
+    "squeeze",
+    "swapaxes",
+    "transpose",
+    "unsqueeze",
+]
+
 _f: Any = late.functions
 
 
@@ -181,9 +198,7 @@ def _broadcast_batch(
     del batched
     x = inputs[0]
     missing = len(node.params) + 1 - len(x.shape)
-    return broadcast_to(
-        reshape(x, (size, *(1,) * missing, *x.shape[1:])), (size, *node.params)
-    )
+    return broadcast_to(reshape(x, (size, *(1,) * missing, *x.shape[1:])), (size, *node.params))
 
 
 BROADCAST_TO: Final = declare(
