@@ -97,7 +97,7 @@ class Compiled:
         self._tracing: dict[Any, tuple[int, threading.Event]] = {}
         self._stats = Stats()
         self._reason = "it has not been called yet"
-        functools.update_wrapper(self, f)
+        functools.update_wrapper(self, f, updated=())  # attributes of f are not ours
 
     # --- calls
 

@@ -266,7 +266,7 @@ class _Custom:
         self.bwd: Callable[..., Any] | None = None
         self.rule: Callable[..., Any] | None = None
         self.name = getattr(f, "__name__", "f")
-        functools.update_wrapper(self, f)
+        functools.update_wrapper(self, f, updated=())  # attributes of f are not ours
 
     def __call__(self, *args: Any) -> Any:
         if self.rule is None and self.fwd is None:
