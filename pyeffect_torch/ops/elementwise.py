@@ -9,7 +9,7 @@ from pyeffect_torch.core import dtypes
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import DTypeError
-from pyeffect_torch.core.op import Derivative, Domain, Op, Smooth, declare, no_attributes
+from pyeffect_torch.core.op import Derivative, Domain, Op, Smooth, declare
 from pyeffect_torch.ops import domains
 from pyeffect_torch.ops.base import describe, elementwise_batch
 
@@ -46,32 +46,25 @@ def declare_unary(
     between: tuple[float, float] = _SIGNED,
     roundings: float = 1.0,
     result: DType | None = None,
-    params: Sequence[Any] = (None,),
-    attributes: Callable[[Array], Any] = no_attributes,
-    with_attributes: Callable[..., Any] | None = None,
 ) -> Op:
     """Declare an elementwise op of one operand whose opcode has its name.
 
     Args:
         allowed: the dtypes of the operand.
-        reference: on the widened operand; `with_attributes(attributes, x)` replaces it.
+        reference: on the widened operand.
         between: the interval that test inputs are drawn from.
         result: the dtype of the result, if it is not the operand's.
-        params: the values of `node.params` to test.
     """
     low, high = between
-    domain: Domain = domains.unary(
-        dtypes_=allowed, low=low, high=high, roundings=roundings, params=params
-    )
+    domain: Domain = domains.unary(dtypes_=allowed, low=low, high=high, roundings=roundings)
     return declare(
         name,
         infer=_infer_unary(name, frozenset(allowed), result),
         derivative=derivative,
         batch=elementwise_batch,
-        reference=with_attributes or domains.widened(reference),
+        reference=domains.widened(reference),
         domain=domain,
         opcode=name,
-        attributes=attributes,
         traits=("elementwise",),
     )
 

@@ -6,16 +6,18 @@ trigonometric functions are in `transcendental.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from pyeffect_torch.core import dtypes, late
 from pyeffect_torch.core.array import Array, bind
-from pyeffect_torch.core.errors import ArgumentError
-from pyeffect_torch.core.op import Linear, Nondiff, Op
+from pyeffect_torch.core.dtypes import DType
+from pyeffect_torch.core.errors import ArgumentError, DTypeError
+from pyeffect_torch.core.op import Domain, Linear, Nondiff, Op, Sample, declare
 from pyeffect_torch.ops import domains
-from pyeffect_torch.ops.base import operand
+from pyeffect_torch.ops.base import describe, elementwise_batch, operand
 from pyeffect_torch.ops.elementwise import declare_unary, smooth
 
 _f: Any = late.functions
@@ -83,28 +85,47 @@ def _integer_power_reference(attributes: Any, x: Any) -> Any:
     n = attributes["exponent"]
     if dtypes.is_float(x.dtype):
         return np.power(x.astype(np.float64), float(n))
-    if n >= 0:
-        out, base = np.ones_like(x), x
-        while n:  # by squaring, as the exponent itself need not fit the dtype
-            out = out * base if n & 1 else out
-            n >>= 1
-            base = base * base if n else base
-        return out
-    odd = x if n % 2 else np.ones_like(x)
-    return np.where(x == 1, 1, np.where(x == -1, odd, 0)).astype(x.dtype)
+    out, base = np.ones_like(x), x
+    while n:  # by squaring, as the exponent itself need not fit the dtype
+        out = out * base if n & 1 else out
+        n >>= 1
+        base = base * base if n else base
+    return out
 
 
-INTEGER_POWER: Final = declare_unary(
+def _infer_integer_power(inputs: tuple[Array, ...], exponent: int) -> Any:
+    (x,) = inputs
+    if x.dtype is dtypes.bool_:
+        raise DTypeError(f"integer_power: has no meaning for {describe(x)}", "use x & y on bools")
+    if exponent < 0 and not dtypes.is_float(x.dtype):
+        raise DTypeError(
+            f"integer_power: {describe(x)} to the power {exponent} is no integer",
+            "cast it to a floating dtype first, for example x.astype('float32')",
+        )
+    return x.shape, x.dtype
+
+
+def _integer_power_samples(rng: np.random.Generator, dtype: DType) -> Sequence[Sample]:
+    exponents = (0, 1, 2, 3, 5, -1, -3) if dtypes.is_float(dtype) else (0, 1, 2, 3, 5, 40)
+    low, high = (0.5, 2.0) if dtypes.is_float(dtype) else (-9.0, 9.0)
+    return [
+        Sample((domains.draw(rng, shape, dtype, low, high),), exponent)
+        for shape in domains.SHAPES
+        for exponent in exponents
+    ]
+
+
+INTEGER_POWER: Final = declare(
     "integer_power",
-    _N,
-    smooth(_integer_power_slope),
-    np.power,
-    between=(0.5, 2.0),
-    # |n| - 1 multiplications and one division of n = -3; whole powers of ints are exact.
-    roundings=4.0,
-    params=(0, 1, 2, 3, 5, -1, -3),
+    infer=_infer_integer_power,
+    derivative=smooth(_integer_power_slope),
+    batch=elementwise_batch,
+    reference=_integer_power_reference,
+    # Two multiplications and one division of n = -3; powers of ints are exact.
+    domain=Domain(_N, _integer_power_samples, lambda sample: 4.0),
+    opcode="integer_power",
     attributes=lambda node: {"exponent": node.params},
-    with_attributes=_integer_power_reference,
+    traits=("elementwise",),
 )
 
 
@@ -169,10 +190,9 @@ def reciprocal(x: Any) -> Array:
 def integer_power(x: Any, exponent: int) -> Array:
     """Return `x ** exponent` for a static int: `x ** 0` is 1, also for NaN.
 
-    An integer to a negative power is 1 or -1 for the units and 0 otherwise.
-
     Raises:
         ArgumentError: the exponent is not an int, or not a 64-bit one.
+        DTypeError: `x` is bool, or an integer and the exponent is negative.
     """
     if not isinstance(exponent, (int, np.integer)) or isinstance(exponent, bool):
         raise ArgumentError(
