@@ -86,10 +86,11 @@ def _integer_power_reference(attributes: Any, x: Any) -> Any:
     if dtypes.is_float(x.dtype):
         return np.power(x.astype(np.float64), float(n))
     out, base = np.ones_like(x), x
-    while n:  # by squaring, as the exponent itself need not fit the dtype
-        out = out * base if n & 1 else out
-        n >>= 1
-        base = base * base if n else base
+    with np.errstate(over="ignore"):  # integers wrap
+        while n:  # by squaring, as the exponent itself need not fit the dtype
+            out = out * base if n & 1 else out
+            n >>= 1
+            base = base * base if n else base
     return out
 
 
