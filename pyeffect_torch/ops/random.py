@@ -246,18 +246,18 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: DTypeLike = "
     pair = split(key)
     width = drawn.itemsize * 8
     unsigned = _UNSIGNED[width]
-    lower = _words(_f.take(pair, 1, -2), extents, unsigned)
+    lower = _words(pair[..., 1, :], extents, unsigned)
     if isinstance(minval, (int, np.integer)) and isinstance(maxval, (int, np.integer)):
         low, span = _static_range(int(minval), int(maxval), found)
         factor = (1 << (width // 2)) % span if span else 0
         factor = (factor * factor % (1 << width)) % span if span else 0
         offset = _f.remainder(lower, span) if span else lower
         if factor:
-            higher = _words(_f.take(pair, 0, -2), extents, unsigned)
+            higher = _words(pair[..., 0, :], extents, unsigned)
             high_part = _f.multiply(_f.remainder(higher, span), factor)
             offset = _f.remainder(_f.add(high_part, offset), span)
         return _f.cast(_f.add(_f.cast(offset, drawn), low), found)
-    higher = _words(_f.take(pair, 0, -2), extents, unsigned)
+    higher = _words(pair[..., 0, :], extents, unsigned)
     bottom, top = _limit(minval, drawn), _limit(maxval, drawn)
     span = _f.cast(_f.subtract(top, bottom), unsigned)
     span = _f.where(_f.less_equal(top, bottom), literal(1, unsigned), span)
