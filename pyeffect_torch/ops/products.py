@@ -7,6 +7,7 @@ from typing import Any
 from pyeffect_torch.core import late
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.errors import ShapeError
+from pyeffect_torch.ops import base
 from pyeffect_torch.ops.base import describe, normalize_axis, operand
 from pyeffect_torch.ops.contraction import (
     check_dtypes,
@@ -46,6 +47,7 @@ def vecdot(a: Any, b: Any, axis: int = -1) -> Array:
     if x.shape[x_axis] != y.shape[y_axis]:
         raise mismatch("vecdot", x, x_axis, y, y_axis)
     x, y = moveaxis(x, x_axis, -1), moveaxis(y, y_axis, -1)
+    base.broadcast_shapes("vecdot", x.shape, y.shape)
     product = matmul(reshape(x, (*x.shape[:-1], 1, x.shape[-1])), reshape(y, (*y.shape, 1)))
     return reshape(product, product.shape[:-2])
 
