@@ -1,0 +1,98 @@
+"""Every op, declared once, by family, and the array functions over them.
+
+`FUNCTIONS` has the public array functions by name. A module whose function would shadow a builtin
+declares it with a trailing underscore (`abs_`), which the public name drops. A module with an
+`__all__` makes only those names public; rules reach the rest through `late.functions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyeffect_torch.core import late
+from pyeffect_torch.ops import (
+    activations,
+    arithmetic,
+    at,
+    attention,
+    barrier,
+    choice,
+    constructors,
+    contraction,
+    cross_entropy,
+    cumulative,
+    dropout,
+    dynamic,
+    einsum,
+    embedding,
+    extremum,
+    getitem,
+    implicit,
+    indexing,
+    iota,
+    normalization,
+    padding,
+    pieces,
+    products,
+    reduction,
+    scatter,
+    segments,
+    shape,
+    shape_extra,
+    statistics,
+    stop_gradient,
+    transcendental,
+    unary,
+    values,
+)
+
+_FAMILIES = (
+    activations,
+    arithmetic,
+    at,
+    attention,
+    barrier,
+    choice,
+    constructors,
+    contraction,
+    cross_entropy,
+    cumulative,
+    dropout,
+    dynamic,
+    einsum,
+    embedding,
+    extremum,
+    getitem,
+    implicit,
+    indexing,
+    iota,
+    normalization,
+    padding,
+    pieces,
+    products,
+    reduction,
+    scatter,
+    segments,
+    shape,
+    shape_extra,
+    statistics,
+    stop_gradient,
+    transcendental,
+    unary,
+    values,
+)
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+
+for _family in _FAMILIES:
+    for _name, _value in vars(_family).items():
+        if (
+            callable(_value)
+            and not _name.startswith("_")
+            and getattr(_value, "__module__", None) == _family.__name__
+        ):
+            _public = _name.rstrip("_")
+            setattr(late.functions, _public, _value)
+            if _name in getattr(_family, "__all__", (_name,)):
+                FUNCTIONS[_public] = _value
