@@ -1,13 +1,15 @@
 //! The mutation fuzzer of the wire format, an executable:
 //!
-//!     wire_fuzz [--seed N] [--first N] [--count N] [--corpus DIR]
+//!     wire_fuzz [--seed N] [--first N] [--count N] [--corpus DIR] [--save FILE]
 //!
 //! Each case takes a generated program or a file of the corpus, breaks it (or leaves it as it is)
 //! and takes it as far as it goes: decoder, verifier, compiler, run. Nothing may panic, crash or
 //! write behind its memory. A case depends on the seed and its number only: a crash prints both,
-//! and `--first` starts there. At the end it prints how far the cases came; fewer than 30 % past the
-//! decoder or 1 % through a run means that the mutations no longer fit the format, and fails too.
-//! Built without kernels (`cfg.kernels` empty), it ends after the verifier.
+//! and `--first` starts there; `--save` writes the bytes of each case, so of the last one.
+//!
+//! At the end it prints how far the cases came; fewer than 30 % past the decoder or 1 % through a
+//! run means that the mutations no longer fit the format, and fails too. Built without kernels
+//! (`cfg.kernels` empty), it ends after the verifier.
 const std = @import("std");
 const Allocator = std.mem.Allocator;
 const verify = @import("verify.zig");
@@ -45,6 +47,7 @@ const Options = struct {
     first: u64 = 0,
     count: u64 = 10_000,
     corpus: ?[]const u8 = null,
+    save: ?[]const u8 = null,
 };
 
 const Statistics = struct {
@@ -87,7 +90,11 @@ pub fn main(init: std.process.Init) !void {
         current_case = case;
         var case_arena: std.heap.ArenaAllocator = .init(std.heap.smp_allocator);
         defer case_arena.deinit();
-        runCase(case_arena.allocator(), corpus, &executor, &statistics) catch |err| {
+        const chosen = try chooseCase(case_arena.allocator(), corpus);
+        if (options.save) |path| {
+            try std.Io.Dir.cwd().writeFile(init.io, .{ .sub_path = path, .data = chosen.bytes });
+        }
+        runCase(case_arena.allocator(), chosen, &executor, &statistics) catch |err| {
             std.debug.print("{t}: --seed {d} --first {d} --count 1\n", .{
                 err, options.seed, case,
             });
@@ -106,6 +113,10 @@ fn parse(arguments: []const [:0]const u8) Error!Options {
         const value = arguments[n + 1];
         if (std.mem.eql(u8, name, "--corpus")) {
             options.corpus = value;
+            continue;
+        }
+        if (std.mem.eql(u8, name, "--save")) {
+            options.save = value;
             continue;
         }
         const number = std.fmt.parseInt(u64, value, 0) catch return error.BadArguments;
@@ -153,13 +164,14 @@ fn lessThan(_: void, a: []const u8, b: []const u8) bool {
     return std.mem.order(u8, a, b) == .lt;
 }
 
-fn runCase(
-    arena: Allocator,
-    corpus: []const []const u8,
-    executor: *Executor,
-    statistics: *Statistics,
-) (Error || Allocator.Error)!void {
-    var prng: std.Random.DefaultPrng = .init(current_seed *% 0x9e37_79b9_7f4a_7c15 +% current_case);
+const Case = struct {
+    bytes: []const u8,
+    /// Generated and left whole: nothing may refuse it.
+    is_valid: bool,
+};
+
+fn chooseCase(arena: Allocator, corpus: []const []const u8) Allocator.Error!Case {
+    var prng: std.Random.DefaultPrng = .init(caseSeed());
     const random = prng.random();
     const from_corpus = corpus.len > 0 and random.boolean();
     const whole: []const u8 = if (from_corpus)
@@ -170,21 +182,38 @@ fn runCase(
         break :generated try wire_encode.encode(arena, &program);
     };
     const is_whole = random.uintLessThan(u8, 8) == 0;
-    const bytes = if (is_whole) whole else try wire_fuzz_mutate.mutate(arena, random, whole);
+    return .{
+        .bytes = if (is_whole) whole else try wire_fuzz_mutate.mutate(arena, random, whole),
+        .is_valid = is_whole and !from_corpus,
+    };
+}
 
+fn caseSeed() u64 {
+    return current_seed *% 0x9e37_79b9_7f4a_7c15 +% current_case;
+}
+
+fn runCase(
+    arena: Allocator,
+    case: Case,
+    executor: *Executor,
+    statistics: *Statistics,
+) (Error || Allocator.Error)!void {
+    const bytes = case.bytes;
     statistics.cases += 1;
     var diagnostic: wire.Diagnostic = .{};
     const program = wire.decode(arena, bytes, &diagnostic) catch |err| {
         if (err == error.OutOfMemory) return error.OutOfMemory;
-        return refused(is_whole and !from_corpus, diagnostic);
+        return refused(case.is_valid, diagnostic);
     };
     statistics.decoded += 1;
     verify.verify(arena, &program, &diagnostic) catch |err| {
         if (err == error.OutOfMemory) return error.OutOfMemory;
-        return refused(is_whole and !from_corpus, diagnostic);
+        return refused(case.is_valid, diagnostic);
     };
     statistics.verified += 1;
     if (!executes) return;
+    var prng: std.Random.DefaultPrng = .init(~caseSeed());
+    const random = prng.random();
     const optimize = random.boolean();
     switch (try executor.execute(std.heap.smp_allocator, random, bytes, optimize)) {
         .refused => return,
@@ -211,5 +240,7 @@ fn report(options: Options, s: *const Statistics) Error!void {
     );
     if (s.cases < 1000) return; // too few for percentages
     if (s.decoded * 100 < s.cases * decoded_percent_min) return error.TooShallow;
-    if (executes and (s.completed + s.failed) * 100 < s.cases * executed_percent_min) return error.TooShallow;
+    if (!executes) return;
+    const executed = s.completed + s.failed;
+    if (executed * 100 < s.cases * executed_percent_min) return error.TooShallow;
 }

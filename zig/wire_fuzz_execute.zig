@@ -110,8 +110,10 @@ pub const Executor = struct {
             .worker_count = 1,
         };
         const outcome = execution.run();
-        for (guarded.items) |guard| {
-            if (!std.mem.allEqual(u8, guard, guard_value)) return .overrun;
+        for (guarded.items, 0..) |guard, n| {
+            if (std.mem.allEqual(u8, guard, guard_value)) continue;
+            std.debug.print("overrun of memory {d}: arena, inputs, outputs, scratch\n", .{n});
+            return .overrun;
         }
         return switch (outcome) {
             .completed => .completed,
