@@ -230,13 +230,23 @@ fn Typed(comptime op: Op, comptime d: DType) type {
             const here = lanes.foldBlock(order, d, from, n);
             if (!fresh and !better(best.*, here)) return;
             best.* = here;
+            w.positions[0] = @intCast(position + find(from, n, here));
+        }
+
+        /// The first of `n` elements that is `value`, or NaN.
+        inline fn find(from: [*]const S, n: u64, value: C) u64 {
+            const wanted: V = @splat(value);
             var i: u64 = 0;
+            while (i + W <= n) : (i += W) {
+                const v = loadRow(from + i);
+                if (@reduce(.Or, (v == wanted) | (v != v))) break;
+            }
             while (i < n) : (i += 1) {
                 lanes.keepScalar();
                 const x = lanes.widen(d, from[i]);
-                if (x == here or x != x) break;
+                if (x == value or x != x) break;
             }
-            w.positions[0] = @intCast(position + i);
+            return i;
         }
 
         fn row(w: Winners, from_bytes: [*]const u8, position: u64, fresh: bool) void {

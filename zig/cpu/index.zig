@@ -62,7 +62,18 @@ pub fn resolveAll(
     status: *kernel_abi.Status,
 ) bool {
     const limit: i64 = @intCast(extent);
-    for (indices[0..n]) |*index| {
+    const W = 8;
+    const V = @Vector(W, i64);
+    const zero: V = @splat(0);
+    const limits: V = @splat(limit);
+    var i: u64 = 0;
+    while (mode == .checked and i + W <= n) : (i += W) {
+        const v: V = indices[i..][0..W].*;
+        const wrapped = @select(i64, v < zero, v +% limits, v);
+        if (@reduce(.Or, (wrapped < zero) | (wrapped >= limits))) break;
+        indices[i..][0..W].* = wrapped;
+    }
+    for (indices[i..n]) |*index| {
         index.* = resolve(index.*, limit, mode) orelse {
             status.* = outOfBounds(index.*, axis, limit);
             return false;

@@ -9,7 +9,7 @@ const view = @import("view.zig");
 /// Blocks of a task, about 30 us.
 const task_blocks = 1 << 14;
 /// Blocks computed side by side.
-const width = 16;
+const width = 32;
 const Words = @Vector(width, u32);
 
 pub const Op = enum(u32) { bits, fold_in };

@@ -19,22 +19,34 @@ pub inline fn loadPart(
     n: u64,
     fill: Compute(d),
 ) lanes.Vector(d) {
-    var padded: [lanes.lanes(d)]Storage(d) = @splat(lanes.narrow(d, fill));
-    for (0..n) |i| {
-        lanes.keepScalar();
-        padded[i] = p[i];
+    const W = lanes.lanes(d);
+    var padded: [W]Storage(d) = undefined;
+    copyPart(Storage(d), W, &padded, p, n);
+    const inside = std.simd.iota(u32, W) < @as(@Vector(W, u32), @splat(@intCast(n)));
+    return @select(Compute(d), inside, lanes.load(d, &padded), @as(lanes.Vector(d), @splat(fill)));
+}
+
+/// Copies `n < W` elements (W a power of two) in pieces of halving length.
+inline fn copyPart(comptime T: type, comptime W: u32, to: [*]T, from: [*]const T, n: u64) void {
+    const Bits = @Int(.unsigned, @bitSizeOf(T));
+    const target: [*]Bits = @ptrCast(to);
+    const source: [*]const Bits = @ptrCast(from);
+    var i: u64 = 0;
+    comptime var piece = W / 2;
+    inline while (piece > 0) : (piece /= 2) {
+        if (n & piece != 0) {
+            const v: @Vector(piece, Bits) = source[i..][0..piece].*;
+            target[i..][0..piece].* = v;
+            i += piece;
+        }
     }
-    return lanes.load(d, &padded);
 }
 
 /// Stores the first `n` lanes, fewer than a vector.
 pub inline fn storePart(comptime d: DType, p: [*]Storage(d), n: u64, v: lanes.Vector(d)) void {
     var padded: [lanes.lanes(d)]Storage(d) = undefined;
     lanes.store(d, &padded, v);
-    for (0..n) |i| {
-        lanes.keepScalar();
-        p[i] = padded[i];
-    }
+    copyPart(Storage(d), lanes.lanes(d), p, &padded, n);
 }
 
 /// The largest of `n` elements, NaN if one is; -inf if there is none.
@@ -143,10 +155,7 @@ pub fn ExpAndKeep(comptime d: DType) type {
                 c.keep[i..][0..W].* = e;
             } else {
                 const all: [W]Compute(d) = e;
-                for (i..c.room) |k| {
-                    lanes.keepScalar();
-                    c.keep[k] = all[k - i];
-                }
+                copyPart(Compute(d), W, c.keep + i, &all, c.room - i);
             }
             return e;
         }

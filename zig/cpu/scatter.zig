@@ -59,8 +59,8 @@ pub const Geometry = extern struct {
     units_per_task: u64,
 };
 
-/// x `[batch.., pre.., n, post..]`, index `[batch.., k..]`, updates `[batch.., pre.., k.., post..]`.
-/// ptrs: result, x, index, updates.
+/// x `[batch.., pre.., n, post..]`, index `[batch.., k..]`,
+/// updates `[batch.., pre.., k.., post..]`. ptrs: result, x, index, updates.
 pub fn planScatter(
     x: *const Operand,
     positions: *const Operand,
@@ -391,9 +391,15 @@ const Unit = struct {
         if (!index.resolveAll(to, n, g.extent, g.axis, g.mode, u.ctx.status)) return false;
         const first: i64 = @intCast(u.first_row);
         const count: i64 = @intCast(u.row_count);
-        for (to[0..n]) |*position| {
-            const row = position.* - first;
-            position.* = if (row >= 0 and row < count) row else -1;
+        if (first == 0 and count == g.extent) return true;
+        const W = 8;
+        const V = @Vector(W, i64);
+        // Whole vectors: what lies beyond the last position is never looked at.
+        var i: u64 = 0;
+        while (i < n) : (i += W) {
+            const row = @as(V, to[i..][0..W].*) -% @as(V, @splat(first));
+            const inside = (row >= @as(V, @splat(0))) & (row < @as(V, @splat(count)));
+            to[i..][0..W].* = @select(i64, inside, row, @as(V, @splat(-1)));
         }
         return true;
     }

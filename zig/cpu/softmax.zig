@@ -22,7 +22,7 @@ pub const Op = enum(u32) { softmax, log_softmax };
 /// Elements of a task, about 40 us.
 const task_elements = 1 << 15;
 /// Columns that are worked on side by side when the axis is not the last.
-const strip_length = 256;
+const strip_length = 64;
 /// Rows whose exponentials are added before their sum joins the total of a column.
 const rows_per_partial = 32;
 
