@@ -185,10 +185,6 @@ def _expand(x: Array, entries: list[Any]) -> list[Any]:
     return out
 
 
-def _is_array(entry: Any) -> bool:
-    return isinstance(entry, (Array, np.ndarray))
-
-
 def _static_int(x: Array, value: int, axis: int) -> int:
     check_static("getitem", value, x.shape[axis], axis)
     return value % x.shape[axis]

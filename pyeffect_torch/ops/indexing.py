@@ -102,7 +102,8 @@ def take_zero(x: Array, index: Array, axis: int, batch_dims: int, mode: int) -> 
 def _take_transpose(node: Array, j: int, ct: Array) -> Array:
     del j
     x, index = node.inputs
-    params = ScatterParams(*node.params, KIND_ADD)
+    axis, shared, mode = node.params
+    params = ScatterParams(axis, shared, mode, KIND_ADD)
     return _f.scatter_general(zeros_of(x), index, ct, params)
 
 
@@ -237,7 +238,8 @@ def along_zero(x: Array, index: Array, axis: int, mode: int) -> Array:
 def _along_transpose(node: Array, j: int, ct: Array) -> Array:
     del j
     x, index = node.inputs
-    params = ScatterAlongParams(*node.params, KIND_ADD)
+    axis, mode = node.params
+    params = ScatterAlongParams(axis, mode, KIND_ADD)
     return _f.scatter_along_general(zeros_of(x), index, ct, params)
 
 
