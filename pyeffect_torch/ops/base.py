@@ -32,6 +32,11 @@ def resolve_dtype(name: str, dtype: Any) -> DType:
     return found
 
 
+def is_number(value: Any) -> bool:
+    """Whether `value` is a Python number; NumPy scalars (float64 is a `float`) keep their dtype."""
+    return isinstance(value, (bool, int, float)) and not isinstance(value, np.generic)
+
+
 def operand(name: str, value: Any) -> Array:
     """Return `value` as an array: a Python number is float32, int64 or bool; NumPy keeps its dtype.
 
@@ -40,9 +45,12 @@ def operand(name: str, value: Any) -> Array:
     """
     if isinstance(value, Array):
         return value
+    if isinstance(value, np.generic):
+        dtype = dtypes.canonical(value.dtype)
+        return late.functions.array(value) if dtype is None else literal(value, dtype)
     if isinstance(value, (bool, int, float)):
         return number(name, value, dtypes.canonical(type(value)) or dtypes.float32)
-    if isinstance(value, (np.ndarray, np.generic)):
+    if isinstance(value, np.ndarray):
         return late.functions.array(value)
     raise ArgumentError(
         f"{name}: expected an array or a number, got {type(value).__name__}",
@@ -90,15 +98,15 @@ def operands(name: str, a: Any, b: Any, *, convert_scalars: bool = True) -> tupl
         DTypeError: any other mix; names the op, both dtypes and the cast to write.
     """
     if not isinstance(a, Array):
-        if not isinstance(a, (bool, int, float)):
+        if not is_number(a):
             a = operand(name, a)
-        elif isinstance(b, (bool, int, float)):
+        elif is_number(b):
             return _two_numbers(name, a, b)
         else:
             b = operand(name, b)
             return number(name, a, b.dtype), b
     if not isinstance(b, Array):
-        b = number(name, b, a.dtype) if isinstance(b, (bool, int, float)) else operand(name, b)
+        b = number(name, b, a.dtype) if is_number(b) else operand(name, b)
     if a.dtype is b.dtype:
         return a, b
     if convert_scalars and dtypes.is_float(a.dtype) and dtypes.is_float(b.dtype):

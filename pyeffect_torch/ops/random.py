@@ -21,6 +21,7 @@ from pyeffect_torch.core.op import Shape
 from pyeffect_torch.ops.base import (
     broadcast_shapes,
     describe,
+    is_number,
     normalize_axis,
     operand,
     require_float,
@@ -295,7 +296,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Array:
         p: a number, or a floating array.
         shape: of the draw of one key, that `p` broadcasts to; by default that of `p`.
     """
-    chance = operand("bernoulli", float(p) if isinstance(p, (int, float)) else p)
+    chance = operand("bernoulli", float(p) if is_number(p) else p)
     require_float("bernoulli", chance)
     extents = chance.shape if shape is None else shape_of("bernoulli", shape)
     return _f.less(uniform(key, extents, chance.dtype), chance)

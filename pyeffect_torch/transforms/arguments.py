@@ -8,7 +8,7 @@ from typing import Any
 from pyeffect_torch.core import dtypes, late, tree
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.errors import ArgumentError, DTypeError, TreeError
-from pyeffect_torch.ops.base import describe, operand
+from pyeffect_torch.ops.base import describe, is_number, operand
 
 
 def argument_indices(what: str, argnums: Any, count: int) -> tuple[int, ...]:
@@ -82,7 +82,7 @@ def matching(
         if not dtypes.is_float(array.dtype):
             out.append(None)
             continue
-        if isinstance(leaf, (bool, int, float)):
+        if is_number(leaf):
             leaf = late.functions.full_like(array, leaf) if array.shape == () else leaf
         given = operand(what, leaf)
         if given.shape != array.shape or given.dtype is not array.dtype:
