@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyeffect_torch.core import dtypes, errors, tree
 from pyeffect_torch.core.array import Array
+from pyeffect_torch.frozen import FrozenProgram, freeze, load_program
 from pyeffect_torch.inspection import eval_shape, make_ir, spec
 from pyeffect_torch.jit import jit
 from pyeffect_torch.ops import FUNCTIONS as _FUNCTIONS
@@ -45,6 +46,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Array",
+    "FrozenProgram",
     "cancel_scope",
     "checkpoint",
     "compute",
@@ -55,6 +57,7 @@ __all__ = [
     "dtypes",
     "errors",
     "eval_shape",
+    "freeze",
     "grad",
     "hessian",
     "jacfwd",
@@ -62,6 +65,7 @@ __all__ = [
     "jit",
     "jvp",
     "linearize",
+    "load_program",
     "make_ir",
     "reference",
     "set_default",

@@ -20,6 +20,7 @@ from pyeffect_torch.runtime.native.opcodes import (
     WIRE_VERSION,
 )
 
+_NOT_PASSED = INPUT_FLAGS["scalar_slot"] | INPUT_FLAGS["constant"]
 _NAMES = {row.number: name for name, row in OPCODES.items()}
 _SECTION_NAMES = {number: name for name, number in SECTIONS.items()}
 
@@ -31,7 +32,7 @@ class Decoded:
     Attributes:
         instructions: `(opcode name, operand ids, attributes, result types)` each.
         input_types, input_flags: of all inputs; constants have their value in `constants`.
-        formal_count: inputs that are no scalar slots.
+        formal_count: inputs that a caller passes: neither constants nor scalar slots.
         outputs: `(value id, alias)` each; `output_types` beside them.
     """
 
@@ -131,7 +132,7 @@ def _decode(sections: dict[str, bytes], counts: tuple[int, ...]) -> Decoded:
         instructions,
         value_types[:input_count],
         flags,
-        sum(1 for flag in flags if not flag & INPUT_FLAGS["scalar_slot"]),
+        sum(1 for flag in flags if not flag & _NOT_PASSED),
         _constants(sections, value_types, flags),
         literals,
         outputs,

@@ -102,17 +102,20 @@ class ReferenceExecutable:
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Interpret the program."""
         decoded = self.decoded
-        formals = decoded.formal_count - len(self.bound)
+        formals = self.program.formal_count
         given = [*inputs[:formals], *self.bound, *inputs[formals:]]
-        values: list[Any] = [buffer.value for buffer in given]
+        rest = iter([buffer.value for buffer in given])
+        values: list[Any] = [
+            decoded.constants[index] if index in decoded.constants else next(rest)
+            for index in range(len(decoded.input_flags))
+        ]
         values.extend(decoded.literals)
         with np.errstate(all="ignore"):
             for number, step in enumerate(decoded.instructions):
                 values.extend(self._step(number, step, values))
         outputs = [values[index] for index, _ in decoded.outputs]
-        for index, flags in enumerate(decoded.input_flags):
-            if flags & 1 and index < len(given):
-                given[index].release()
+        for index in self.program.donated:
+            given[index].release()
         return [NumpyBuffer(np.array(value, order="C")) for value in outputs]
 
     def _step(self, number: int, step: Any, values: list[Any]) -> list[Value]:

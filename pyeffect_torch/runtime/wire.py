@@ -100,9 +100,10 @@ class _Encoder:
     `-3 - 4 i`.
     """
 
-    def __init__(self, supports: Callable[[str], bool], scalar_slots: bool) -> None:
+    def __init__(self, supports: Callable[[str], bool], scalar_slots: bool, bake: bool) -> None:
         self.supports = supports
         self.scalar_slots = scalar_slots
+        self.bake = bake
         self.ids: dict[int, int] = {}
         self.input_types: list[int] = []
         self.input_flags: list[int] = []
@@ -154,7 +155,7 @@ class _Encoder:
             return
         if node.op is PLACEHOLDER:
             raise leak_error(node)
-        self.add_input(node, 0)
+        self.add_input(node, INPUT_FLAGS["constant"] if self.bake else 0)
         self.captured.append(node)
 
     def run(self, nodes: Sequence[Array]) -> None:
@@ -270,6 +271,8 @@ def encode(
     key: int | None = None,
     scalar_slots: bool = False,
     nodes: Sequence[Array] | None = None,
+    bake: bool = False,
+    meta: bytes = b"",
 ) -> Program:
     """Encode `roots` as a function of `formals`.
 
@@ -282,12 +285,14 @@ def encode(
         key: index of the formal that is the random key.
         scalar_slots: make 0-d literals inputs, so that they stand outside the structural hash.
         nodes: `reach_values(roots)` if the caller has it.
+        bake: write the values of captured arrays into the program.
+        meta: the meta section.
 
     Raises:
         TraceError: a placeholder that is no formal. InvalidHandleError: a deleted array.
         UnsupportedError: an op without kernel and body.
     """
-    encoder = _Encoder(supports, scalar_slots)
+    encoder = _Encoder(supports, scalar_slots, bake)
     for index, formal in enumerate(formals):
         flags = INPUT_FLAGS["donated"] if index in donated else 0
         encoder.add_input(formal, INPUT_FLAGS["rng_key"] if index == key else flags)
@@ -295,7 +300,7 @@ def encode(
     outputs = [encoder.ids[root.serial] for root in roots]
     types = tuple((root.shape, root.dtype) for root in roots)
     aliases = _aliases(encoder, donated, types)
-    return _finish(encoder, outputs, aliases, types)
+    return _finish(encoder, outputs, aliases, types, meta)
 
 
 def _aliases(encoder: _Encoder, donated: Sequence[int], types: Sequence[Type]) -> list[int]:
@@ -311,7 +316,11 @@ def _aliases(encoder: _Encoder, donated: Sequence[int], types: Sequence[Type]) -
 
 
 def _finish(
-    encoder: _Encoder, outputs: list[int], aliases: list[int], types: tuple[Type, ...]
+    encoder: _Encoder,
+    outputs: list[int],
+    aliases: list[int],
+    types: tuple[Type, ...],
+    meta: bytes,
 ) -> Program:
     value_types = (
         encoder.input_types + encoder.scalar_types + encoder.literal_types + encoder.result_types
@@ -323,7 +332,7 @@ def _finish(
         "types": type_records,
         "dims": dims,
         "value_types": np.asarray(value_types, dtype="<u4").tobytes(),
-        "inputs": np.asarray([(flag, 0) for flag in flags], dtype="<u4").tobytes(),
+        "inputs": _input_records(flags),
         "literals": b"".join(value.ljust(8, b"\0") for _, value in encoder.literals),
         "instructions": np.asarray(encoder.instructions, dtype="<u8").tobytes(),
         "operands": encoder.resolve(encoder.operands).tobytes(),
@@ -335,7 +344,9 @@ def _finish(
         else b"",
     }
     strings, sources, locations = _source_sections(encoder.sources)
-    sections["strings"], sections["sources"] = strings, sources
+    sections["strings"], sections["sources"], sections["meta"] = strings, sources, meta
+    if encoder.bake:
+        sections["constants"] = _constant_bytes(encoder.captured)
     counts = (
         len(value_types),
         len(flags),
@@ -345,7 +356,7 @@ def _finish(
     )
     return Program(
         assemble(sections, counts),
-        tuple(encoder.captured),
+        () if encoder.bake else tuple(encoder.captured),
         tuple(encoder.scalars),
         types,
         tuple(encoder.sources),
@@ -354,6 +365,26 @@ def _finish(
         len(encoder.input_types) - len(encoder.captured),
         tuple(i for i, flag in enumerate(flags) if flag & INPUT_FLAGS["donated"]),
     )
+
+
+def _input_records(flags: Sequence[int]) -> bytes:
+    """Flags and, for a constant, how many constants come before it."""
+    rows: list[int] = []
+    constants = 0
+    for flag in flags:
+        is_constant = bool(flag & INPUT_FLAGS["constant"])
+        rows.extend((flag, constants if is_constant else 0))
+        constants += is_constant
+    return np.asarray(rows, dtype="<u4").tobytes()
+
+
+def _constant_bytes(captured: Sequence[Array]) -> bytes:
+    """The values of baked arrays, each padded to 64 bytes."""
+    parts: list[bytes] = []
+    for array in captured:
+        data = array.buf.numpy(array.shape, array.dtype).tobytes()
+        parts.extend((data, b"\0" * (-len(data) % 64)))
+    return b"".join(parts)
 
 
 def _type_records(types: dict[Any, int]) -> tuple[bytes, bytes]:

@@ -1,0 +1,224 @@
+"""`freeze`: a function as a program that is saved, loaded, and run from C without Python."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pyeffect_torch.core import late, tree
+from pyeffect_torch.core.array import from_buffer
+from pyeffect_torch.core.dtypes import canonical
+from pyeffect_torch.core.errors import ArgumentError, FileFormatError, ShapeError, TraceError
+from pyeffect_torch.core.files import read_whole, write_atomically
+from pyeffect_torch.core.graph import live_leaf
+from pyeffect_torch.inspection import Spec, traced
+from pyeffect_torch.ops.base import describe, operand
+from pyeffect_torch.runtime.base import Executable
+from pyeffect_torch.runtime.compute import compute_arrays
+from pyeffect_torch.runtime.decode import Decoded, decode
+from pyeffect_torch.runtime.registry import current
+from pyeffect_torch.runtime.wire import Program, encode
+
+
+class FrozenProgram:
+    """A compiled program of fixed input types; `freeze` and `load_program` make it.
+
+    Attributes:
+        inputs: `(name, Spec)` of each input leaf, in order.
+        outputs: `(name, Spec)` of each output leaf.
+    """
+
+    def __init__(self, program: Program, meta: dict[str, Any]) -> None:
+        self.program = program
+        self.inputs = [(row["name"], _spec(row)) for row in meta["inputs"]]
+        self.outputs = [(row["name"], _spec(row)) for row in meta["outputs"]]
+        self._uses_key = bool(meta["uses_key"])
+        self._in_structure = _structure(meta["in_tree"])
+        self._out_structure = _structure(meta["out_tree"])
+        self._executable: Executable | None = None
+        self._runtime = current()
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{name}: {spec!r}" for name, spec in self.inputs)
+        outputs = ", ".join(repr(spec) for _, spec in self.outputs)
+        return f"<frozen program ({inputs}) -> ({outputs})>"
+
+    def call(self, *args: Any) -> Any:
+        """Run the program on arguments of the frozen types.
+
+        Raises:
+            TreeError: another tree. ShapeError: a leaf of another type.
+        """
+        leaves, structure = tree.flatten(args)
+        if structure != self._in_structure:
+            raise tree.mismatch("FrozenProgram.call", self._in_structure, structure, "arguments")
+        arrays = [operand("FrozenProgram.call", leaf) for leaf in leaves]
+        for array, (name, spec) in zip(arrays, self.inputs, strict=True):
+            if array.shape != spec.shape or array.dtype is not spec.dtype:
+                raise ShapeError(
+                    f"FrozenProgram.call: {name} is {describe(array)}, the program takes {spec!r}",
+                    "freeze the function again for these types",
+                )
+        runtime = self._runtime
+        compute_arrays([array for array in arrays if array.buf is None and array.inputs])
+        buffers = [
+            runtime.upload(np.asarray(array.params)) if array.buf is None else array.buf
+            for array in arrays
+        ]
+        if self._uses_key:
+            buffers.insert(0, runtime.upload(late.functions.fresh_key_bits()))
+        executable = self._executable
+        if executable is None:
+            executable = self._executable = runtime.executable(self.program)
+        outputs = executable.run(buffers)
+        results = [
+            from_buffer(buf, spec.shape, spec.dtype, runtime.mask)
+            for buf, (_, spec) in zip(outputs, self.outputs, strict=True)
+        ]
+        return tree.unflatten(self._out_structure, results)
+
+    __call__ = call
+
+    def explain(self) -> dict[str, Any]:
+        """Return what was compiled: passes, regions, kernels, memory."""
+        if self._executable is None:
+            self._executable = self._runtime.executable(self.program)
+        return self._executable.explain()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the program, constants included, to one file; whole or not at all.
+
+        Raises:
+            IoError: it cannot be written.
+        """
+        write_atomically(path, [self.program.blob])
+
+
+def freeze(f: Callable[..., Any], *exemplars: Any, constants: Any = None) -> FrozenProgram:
+    """Return `f` as a `FrozenProgram` for arguments like `exemplars`.
+
+    Args:
+        f: a pure function of pytrees.
+        exemplars: arguments, or trees of `et.spec`; only shapes and dtypes matter.
+        constants: a tree that is passed to `f` first and baked into the program (parameters).
+
+    Raises:
+        TraceError: `f` reads a traced value, or closes over a value under differentiation.
+    """
+    function = f if constants is None else (lambda *args: f(constants, *args))
+    made, structure, out_structure = traced("freeze", function, exemplars, {})
+    captures = list(made.captures)
+    if any(live_leaf(array) for array in captures):
+        raise TraceError(
+            "freeze: the function closes over a value that is being differentiated",
+            "freeze outside of grad and jvp",
+        )
+    compute_arrays([array for array in captures if array.buf is None])
+    key, *formals = made.arguments
+    body = made.body
+    uses_key = any(a.serial == key.serial for node in body.nodes for a in node.inputs)
+    inputs = [key, *formals] if uses_key else list(formals)
+    in_structure = structure.children()[0]
+    meta = {
+        "inputs": _rows(formals, tree.paths(in_structure, "args")),
+        "outputs": _rows(body.roots, tree.paths(out_structure, "out")),
+        "uses_key": uses_key,
+        "in_tree": _skeleton(in_structure),
+        "out_tree": _skeleton(out_structure),
+    }
+    program = encode(
+        body.roots,
+        inputs,
+        current().has,
+        key=0 if uses_key else None,
+        bake=True,
+        meta=json.dumps(meta).encode(),
+    )
+    return FrozenProgram(program, meta)
+
+
+def load_program(path: str | os.PathLike[str]) -> FrozenProgram:
+    """Read a program that `FrozenProgram.save` wrote; it runs on the current runtime.
+
+    Containers come back as dicts, lists and tuples (a dataclass as a tuple).
+
+    Raises:
+        IoError: it cannot be read. FileFormatError: it is no program, of another version,
+        truncated or corrupted; the message names the offset.
+    """
+    blob = read_whole(path)
+    decoded = decode(blob)
+    try:
+        meta = json.loads(decoded.meta)
+        return FrozenProgram(_program(blob, decoded), meta)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FileFormatError(
+            f"program: the meta section is malformed ({error})", "freeze and save it again"
+        ) from None
+
+
+def _program(blob: bytes, decoded: Decoded) -> Program:
+    return Program(
+        blob,
+        (),
+        (),
+        tuple(decoded.output_types),
+        (None,) * len(decoded.instructions),
+        tuple(name for name, *_ in decoded.instructions),
+        (),
+        decoded.formal_count,
+        (),
+    )
+
+
+def _rows(arrays: Any, names: list[str]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "shape": list(array.shape), "dtype": array.dtype.name}
+        for array, name in zip(arrays, names, strict=True)
+    ]
+
+
+def _spec(row: dict[str, Any]) -> Spec:
+    dtype = canonical(row["dtype"])
+    if dtype is None:
+        raise ValueError(f"unknown dtype {row['dtype']!r}")
+    return Spec(tuple(int(extent) for extent in row["shape"]), dtype)
+
+
+def _skeleton(structure: tree.Structure) -> Any:
+    """A structure as JSON: 0 for a leaf, null, or `[kind, children, keys]`."""
+    if structure.is_leaf():
+        return 0
+    if structure.type is type(None):
+        return None
+    children = [_skeleton(child) for child in structure.children()]
+    if structure.type is dict:
+        keys = list(structure.entries())
+        if not all(isinstance(key, (str, int)) for key in keys):
+            raise ArgumentError(
+                f"freeze: dict keys must be strings or ints, got {keys}", "rename the keys"
+            )
+        return ["dict", children, keys]
+    return ["list" if structure.type is list else "tuple", children]
+
+
+def _structure(skeleton: Any) -> tree.Structure:
+    def build(value: Any) -> Any:
+        if value == 0:
+            return 0
+        if value is None:
+            return None
+        kind, children, *keys = value
+        built = [build(child) for child in children]
+        if kind == "dict":
+            return dict(zip(keys[0], built, strict=True))
+        return built if kind == "list" else tuple(built)
+
+    return tree.structure(build(skeleton))
+
+
+
