@@ -123,6 +123,11 @@ def _axis_samples(rng: np.random.Generator, dtype: DType) -> Sequence[Sample]:
     ]
 
 
+def _softmax_roundings(sample: Sample) -> float:
+    """exp, a tree of n terms and a quotient, of values of at most 1, or 8 + log(n) for the log."""
+    return 16.0 + math.log2(max(sample.inputs[0].shape[sample.params], 1))
+
+
 def _softmax_op(name: str, body: Any, vjp: Any, reference: Any) -> Op:
     return declare(
         name,
@@ -130,9 +135,7 @@ def _softmax_op(name: str, body: Any, vjp: Any, reference: Any) -> Op:
         derivative=Composite(body, vjp),
         batch=lambda node, inputs, batched, size: bind(node.op, tuple(inputs), node.params + 1),
         reference=reference,
-        # exp, a sum and a quotient, each within a few roundings of values of at most 1, or of
-        # at most 8 + log(n) for log_softmax
-        domain=Domain(domains.FLOATING, _axis_samples, lambda sample: 16.0),
+        domain=Domain(domains.FLOATING, _axis_samples, _softmax_roundings),
         opcode=name,
         attributes=lambda node: {"axis": node.params},
     )
@@ -305,9 +308,17 @@ def _norm_samples(scales: int) -> Any:
 
 
 def _norm_roundings(sample: Sample) -> float:
-    """The deviation of one element from a mean is relative to eps when all elements are equal."""
-    width = sample.inputs[0].shape[-1]
-    return (8.0 + 2.0 * math.log2(max(width, 2))) / min(math.sqrt(sample.params), 1.0)
+    """Two trees over the width; an element's rounding grows where a row is narrow about its mean.
+
+    A row of one element is its own mean, exactly.
+    """
+    x = domains.wide(sample.inputs[0])
+    width = x.shape[-1]
+    growth = 1.0
+    if width > 1 and x.size:
+        spread = np.sqrt(np.var(x, -1) + sample.params)
+        growth = max(1.0, float((np.abs(x).max(-1) / spread).max()))
+    return (8.0 + 2.0 * math.log2(max(width, 2))) * growth
 
 
 LAYER_NORM: Final = declare(

@@ -353,12 +353,11 @@ def _legal(kinds: Sequence[int], dtype: DType) -> list[int]:
 
 
 def _roundings(sample: Sample) -> float:
-    """One rounding for each combined update; a product of n factors of at most 2 grows by 2^n."""
+    """One rounding for each combined update; those of a product are relative to the product."""
     kind = sample.params.kind
     if kind in (KIND_SET, KIND_MAX, KIND_MIN):
         return 0.0
-    count = float(sample.inputs[1].size)
-    return count + 1.0 if kind == KIND_ADD else (count + 1.0) * 2.0 ** min(count, 40.0)
+    return 1.0 + float(sample.inputs[1].size)
 
 
 def _scatter_op(name: str, opcode: str, along: bool, derivative: Derivative, kinds: Any) -> Op:
