@@ -44,7 +44,7 @@ fn releaseHandle(comptime T: type, kind: handles.Kind, handle: Handle) Failure!?
     return @ptrCast(@alignCast(object));
 }
 
-export fn pet_library_info(out: ?*abi.LibraryInfo) callconv(.c) u32 {
+pub export fn pet_library_info(out: ?*abi.LibraryInfo) callconv(.c) u32 {
     const info = out orelse return code(error.InvalidArgument);
     info.* = .{
         .abi_version = abi.abi_version,
@@ -58,7 +58,7 @@ export fn pet_library_info(out: ?*abi.LibraryInfo) callconv(.c) u32 {
     return 0;
 }
 
-export fn pet_runtime_create(options: ?*const abi.RuntimeOptions, out: ?*Handle) callconv(.c) u32 {
+pub export fn pet_runtime_create(options: ?*const abi.RuntimeOptions, out: ?*Handle) callconv(.c) u32 {
     return code(runtimeCreate(options, out));
 }
 
@@ -69,21 +69,21 @@ fn runtimeCreate(options: ?*const abi.RuntimeOptions, out: ?*Handle) Failure!voi
     to.* = try table.insert(.runtime, runtime);
 }
 
-export fn pet_runtime_destroy(handle: Handle) callconv(.c) u32 {
+pub export fn pet_runtime_destroy(handle: Handle) callconv(.c) u32 {
     const runtime = (releaseHandle(Runtime, .runtime, handle) catch |f| return code(f)).?;
     runtime.close();
     runtime.drop();
     return 0;
 }
 
-export fn pet_runtime_set_threads(handle: Handle, thread_count: u32) callconv(.c) u32 {
+pub export fn pet_runtime_set_threads(handle: Handle, thread_count: u32) callconv(.c) u32 {
     const runtime = find(Runtime, handle) catch |f| return code(f);
     defer runtime.drop();
     runtime.setThreads(thread_count);
     return 0;
 }
 
-export fn pet_runtime_stats(handle: Handle, out: ?*abi.RuntimeStats) callconv(.c) u32 {
+pub export fn pet_runtime_stats(handle: Handle, out: ?*abi.RuntimeStats) callconv(.c) u32 {
     const to = out orelse return code(error.InvalidArgument);
     const runtime = find(Runtime, handle) catch |f| return code(f);
     defer runtime.drop();
@@ -91,7 +91,7 @@ export fn pet_runtime_stats(handle: Handle, out: ?*abi.RuntimeStats) callconv(.c
     return 0;
 }
 
-export fn pet_buffer_create(
+pub export fn pet_buffer_create(
     runtime: Handle,
     bytes: u64,
     out: ?*Handle,
@@ -110,7 +110,7 @@ fn bufferCreate(handle: Handle, bytes: u64, out: ?*Handle, out_data: ?*?[*]u8) F
     if (out_data) |data| data.* = buffer.data();
 }
 
-export fn pet_buffer_retain(handle: Handle) callconv(.c) u32 {
+pub export fn pet_buffer_retain(handle: Handle) callconv(.c) u32 {
     table.mutex.lock();
     defer table.mutex.unlock();
     const slot = table.findLocked(.buffer, handle) orelse return code(error.InvalidHandle);
@@ -118,13 +118,13 @@ export fn pet_buffer_retain(handle: Handle) callconv(.c) u32 {
     return 0;
 }
 
-export fn pet_buffer_release(handle: Handle) callconv(.c) u32 {
+pub export fn pet_buffer_release(handle: Handle) callconv(.c) u32 {
     const buffer = releaseHandle(Buffer, .buffer, handle) catch |f| return code(f);
     if (buffer) |b| b.drop();
     return 0;
 }
 
-export fn pet_buffer_data(
+pub export fn pet_buffer_data(
     handle: Handle,
     out_data: ?*?[*]u8,
     out_bytes: ?*u64,
@@ -136,7 +136,7 @@ export fn pet_buffer_data(
     return 0;
 }
 
-export fn pet_buffer_export(handle: Handle, out: ?*Handle) callconv(.c) u32 {
+pub export fn pet_buffer_export(handle: Handle, out: ?*Handle) callconv(.c) u32 {
     return code(bufferExport(handle, out));
 }
 
@@ -153,7 +153,7 @@ fn bufferExport(handle: Handle, out: ?*Handle) Failure!void {
     to.* = table.insertLocked(.exported, buffer);
 }
 
-export fn pet_buffer_unexport(handle: Handle) callconv(.c) u32 {
+pub export fn pet_buffer_unexport(handle: Handle) callconv(.c) u32 {
     const buffer = (releaseHandle(Buffer, .exported, handle) catch |f| return code(f)).?;
     table.mutex.lock();
     buffer.exports -= 1;
@@ -162,7 +162,7 @@ export fn pet_buffer_unexport(handle: Handle) callconv(.c) u32 {
     return 0;
 }
 
-export fn pet_token_create(out: ?*Handle) callconv(.c) u32 {
+pub export fn pet_token_create(out: ?*Handle) callconv(.c) u32 {
     return code(tokenCreate(out));
 }
 
@@ -173,20 +173,20 @@ fn tokenCreate(out: ?*Handle) Failure!void {
     to.* = try table.insert(.token, token);
 }
 
-export fn pet_token_cancel(handle: Handle) callconv(.c) u32 {
+pub export fn pet_token_cancel(handle: Handle) callconv(.c) u32 {
     const token = find(Token, handle) catch |f| return code(f);
     defer token.drop();
     token.cancel();
     return 0;
 }
 
-export fn pet_token_release(handle: Handle) callconv(.c) u32 {
+pub export fn pet_token_release(handle: Handle) callconv(.c) u32 {
     const token = (releaseHandle(Token, .token, handle) catch |f| return code(f)).?;
     token.drop();
     return 0;
 }
 
-export fn pet_compile_submit(
+pub export fn pet_compile_submit(
     runtime: Handle,
     bytes: ?[*]const u8,
     byte_count: u64,
@@ -200,7 +200,7 @@ export fn pet_compile_submit(
     return code(submission.compile(runtime, program, if (options) |o| o.* else .{}, token, to));
 }
 
-export fn pet_run_submit(
+pub export fn pet_run_submit(
     executable: Handle,
     inputs: ?[*]const Handle,
     input_count: u32,
@@ -225,7 +225,7 @@ export fn pet_run_submit(
     return 0;
 }
 
-export fn pet_job_wait(
+pub export fn pet_job_wait(
     handle: Handle,
     slice_ms: u32,
     done: ?*u32,
@@ -238,33 +238,33 @@ export fn pet_job_wait(
     return submission.wait(job, slice_ms, flag, out_error);
 }
 
-export fn pet_job_cancel(handle: Handle) callconv(.c) u32 {
+pub export fn pet_job_cancel(handle: Handle) callconv(.c) u32 {
     const job = find(Job, handle) catch |f| return code(f);
     defer job.drop();
     _ = job.control.cancel();
     return 0;
 }
 
-export fn pet_job_result(handle: Handle, out: ?[*]Handle, capacity: u32) callconv(.c) u32 {
+pub export fn pet_job_result(handle: Handle, out: ?[*]Handle, capacity: u32) callconv(.c) u32 {
     const job = find(Job, handle) catch |f| return code(f);
     defer job.drop();
     if (capacity > 0 and out == null) return code(error.InvalidArgument);
     return code(job.takeResults(if (capacity > 0) out.?[0..capacity] else &.{}));
 }
 
-export fn pet_job_release(handle: Handle) callconv(.c) u32 {
+pub export fn pet_job_release(handle: Handle) callconv(.c) u32 {
     const job = (releaseHandle(Job, .job, handle) catch |f| return code(f)).?;
     submission.release(job);
     return 0;
 }
 
-export fn pet_executable_bind(handle: Handle, input: u32, buffer: Handle) callconv(.c) u32 {
+pub export fn pet_executable_bind(handle: Handle, input: u32, buffer: Handle) callconv(.c) u32 {
     const executable = find(Executable, handle) catch |f| return code(f);
     defer executable.drop();
     return code(executable.bind(input, buffer));
 }
 
-export fn pet_executable_clone(handle: Handle, out: ?*Handle) callconv(.c) u32 {
+pub export fn pet_executable_clone(handle: Handle, out: ?*Handle) callconv(.c) u32 {
     return code(executableClone(handle, out));
 }
 
@@ -278,7 +278,7 @@ fn executableClone(handle: Handle, out: ?*Handle) Failure!void {
     to.* = try table.insert(.executable, clone);
 }
 
-export fn pet_executable_info(handle: Handle, out: ?*abi.ExecutableInfo) callconv(.c) u32 {
+pub export fn pet_executable_info(handle: Handle, out: ?*abi.ExecutableInfo) callconv(.c) u32 {
     const to = out orelse return code(error.InvalidArgument);
     const executable = find(Executable, handle) catch |f| return code(f);
     defer executable.drop();
@@ -286,7 +286,7 @@ export fn pet_executable_info(handle: Handle, out: ?*abi.ExecutableInfo) callcon
     return 0;
 }
 
-export fn pet_executable_explain(
+pub export fn pet_executable_explain(
     handle: Handle,
     text: ?[*]u8,
     capacity: u64,
@@ -308,13 +308,13 @@ fn executableExplain(handle: Handle, text: ?[*]u8, capacity: u64, needed: ?*u64)
     @memcpy((try given(text))[0..json.len], json);
 }
 
-export fn pet_executable_release(handle: Handle) callconv(.c) u32 {
+pub export fn pet_executable_release(handle: Handle) callconv(.c) u32 {
     const executable = (releaseHandle(Executable, .executable, handle) catch |f| return code(f)).?;
     executable.drop();
     return 0;
 }
 
-export fn pet_debug_fail_allocations(enable: u32) callconv(.c) u32 {
+pub export fn pet_debug_fail_allocations(enable: u32) callconv(.c) u32 {
     memory.failAllocations(enable != 0);
     return 0;
 }

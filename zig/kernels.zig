@@ -27,6 +27,9 @@ fn family(comptime kernel: Kernel) type {
         .check => @import("cpu/check.zig"),
         .random => @import("cpu/random.zig"),
         .norm => @import("cpu/norm.zig"),
+        .structure => @import("cpu/structure.zig"),
+        .indexing => @import("cpu/indexing.zig"),
+        .scatter => @import("cpu/scatter.zig"),
         .cross_entropy => @import("cpu/cross_entropy.zig"),
     };
 }

@@ -4,17 +4,18 @@ const std = @import("std");
 const assert = std.debug.assert;
 const arg_reduce = @import("cpu/arg_reduce.zig");
 const check = @import("cpu/check.zig");
-const cross_entropy = @import("cpu/cross_entropy.zig");
 const dot = @import("cpu/dot.zig");
 const elementwise_plan = @import("cpu/elementwise_plan.zig");
 const ir = @import("ir.zig");
+const kernel_abi = @import("cpu/kernel_abi.zig");
 const lowering = @import("lower.zig");
-const norm = @import("cpu/norm.zig");
+const indexing = @import("lower_indexing.zig");
+const neural = @import("lower_neural.zig");
 const op = @import("op.zig");
 const random = @import("cpu/random.zig");
 const reduce = @import("cpu/reduce.zig");
 const scan_axis = @import("cpu/scan_axis.zig");
-const softmax = @import("cpu/softmax.zig");
+const structure = @import("cpu/structure.zig");
 const views = @import("lower_view.zig");
 const Error = lowering.Error;
 const Lowering = lowering.Lowering;
@@ -26,6 +27,8 @@ pub fn lowerInstruction(l: *Lowering) Error!void {
     const code = l.program.code(l.origin);
     switch (code) {
         .reshape, .transpose, .broadcast_to, .slice, .bitcast, .barrier => return lowerView(l, code),
+        .concatenate => return lowerConcatenate(l),
+        .pad => return lowerPad(l),
         .reduce_sum => return lowerReduce(l, .sum),
         .reduce_prod => return lowerReduce(l, .prod),
         .reduce_max => return lowerReduce(l, .max),
@@ -37,15 +40,20 @@ pub fn lowerInstruction(l: *Lowering) Error!void {
         .cumprod => return lowerScan(l, .prod),
         .cummax => return lowerScan(l, .max),
         .cummin => return lowerScan(l, .min),
+        .take, .take_along_axis => return indexing.lowerTake(l, code),
+        .scatter, .scatter_along_axis => return indexing.lowerScatter(l, code),
+        .dynamic_slice => return indexing.lowerDynamicSlice(l),
+        .dynamic_update_slice => return indexing.lowerDynamicUpdateSlice(l),
+        .check_index => return indexing.lowerCheckIndex(l),
         .check => return lowerCheck(l),
         .random_bits => return lowerRandomBits(l),
         .random_fold_in => return lowerFoldIn(l),
-        .softmax => return lowerSoftmax(l, .softmax),
-        .log_softmax => return lowerSoftmax(l, .log_softmax),
-        .layer_norm => return lowerNorm(l, .layer_norm),
-        .rms_norm => return lowerNorm(l, .rms_norm),
-        .cross_entropy => return lowerCrossEntropy(l, .loss),
-        .cross_entropy_grad => return lowerCrossEntropy(l, .gradient),
+        .softmax => return neural.lowerSoftmax(l, .softmax),
+        .log_softmax => return neural.lowerSoftmax(l, .log_softmax),
+        .layer_norm => return neural.lowerNorm(l, .layer_norm),
+        .rms_norm => return neural.lowerNorm(l, .rms_norm),
+        .cross_entropy => return neural.lowerCrossEntropy(l, .loss),
+        .cross_entropy_grad => return neural.lowerCrossEntropy(l, .gradient),
         else => return l.unsupported("{s}: no kernel", .{code.info().name}),
     }
 }
@@ -79,6 +87,28 @@ fn lowerView(l: *Lowering, code: op.Code) Error!void {
         .reshape => try views.reshape(l.gpa, view, from, to) orelse try l.dense(x),
         else => unreachable,
     };
+}
+
+fn lowerConcatenate(l: *Lowering) Error!void {
+    const values = l.program.operandsOf(l.origin);
+    const shapes = try l.gpa.alloc(kernel_abi.Operand, values.len);
+    const refs = try l.gpa.alloc(Ref, values.len);
+    for (values, shapes, refs) |v, *shape, *r| {
+        shape.* = l.shape(v);
+        r.* = l.ref(v);
+    }
+    const bytes = structure.concatenateBytes(values.len);
+    const geometry = try l.gpa.alignedAlloc(u8, .of(structure.Geometry), bytes);
+    structure.planConcatenate(geometry, shapes, @intCast(l.attr("axis")));
+    try l.emit(.structure, geometry, &.{try l.define(l.result(0))}, refs, .{});
+}
+
+fn lowerPad(l: *Lowering) Error!void {
+    const x = l.operand(0);
+    const shape = l.shape(x);
+    const geometry = structure.planPad(&shape, l.attr("low"), l.attr("high"), l.attr("interior"));
+    const operands: []const Ref = &.{ l.ref(x), l.ref(l.operand(1)) };
+    try l.emitStruct(.structure, &geometry, &.{try l.define(l.result(0))}, operands, .{});
 }
 
 fn lowerReduce(l: *Lowering, kind: reduce.Op) Error!void {
@@ -124,7 +154,7 @@ fn lowerScan(l: *Lowering, kind: scan_axis.Op) Error!void {
 
 /// The result is the memory of the operand; what can fail has no result.
 fn lowerCheck(l: *Lowering) Error!void {
-    const geometry = check.plan(l.attr("code"));
+    const geometry = check.planCondition(l.attr("code"));
     l.values[l.result(0).index()] = l.view(l.operand(0));
     try l.emitStruct(.check, &geometry, &.{}, &.{l.ref(l.operand(1))}, .{ .may_fail = true });
 }
@@ -134,7 +164,7 @@ fn lowerRandomBits(l: *Lowering) Error!void {
     const shape = l.shape(key);
     var count: u64 = 1;
     for (l.attr("shape")) |d| count *= @intCast(d);
-    const form: ir.RandomForm = @enumFromInt(l.attr("form"));
+    const form: ir.RandomForm = @fromBackingInt(@intCast(l.attr("form")));
     const geometry = random.plan(&shape, count, switch (form) {
         .u32 => .word,
         .u64 => .double_word,
@@ -151,35 +181,4 @@ fn lowerFoldIn(l: *Lowering) Error!void {
     const geometry = random.planFoldIn(&key_shape, &data_shape);
     const result = try l.define(l.result(0));
     try l.emitStruct(.random, &geometry, &.{result}, &.{ l.ref(key), l.ref(data) }, .{});
-}
-
-fn lowerSoftmax(l: *Lowering, kind: softmax.Op) Error!void {
-    const x = try l.denseRef(l.operand(0));
-    const shape = l.denseShape(l.operand(0));
-    const geometry = softmax.plan(kind, &shape, @intCast(l.attr("axis")));
-    try l.emitStruct(.softmax, &geometry, &.{try l.define(l.result(0))}, &.{x}, .{});
-}
-
-fn lowerNorm(l: *Lowering, kind: norm.Op) Error!void {
-    const shape = l.denseShape(l.operand(0));
-    const geometry = norm.plan(kind, &shape, l.attr("eps"));
-    const operands = try denseOperands(l);
-    try l.emitStruct(.norm, &geometry, &.{try l.define(l.result(0))}, operands, .{});
-}
-
-fn lowerCrossEntropy(l: *Lowering, kind: cross_entropy.Op) Error!void {
-    const logits = l.denseShape(l.operand(0));
-    const labels = l.denseShape(l.operand(1));
-    const geometry = cross_entropy.plan(kind, &logits, &labels, l.attr("ignore_index"));
-    const operands = try denseOperands(l);
-    const options: lowering.Options = .{ .may_fail = true };
-    try l.emitStruct(.cross_entropy, &geometry, &.{try l.define(l.result(0))}, operands, options);
-}
-
-/// All operands of the instruction, copied where they are not dense.
-fn denseOperands(l: *Lowering) Error![]const Ref {
-    const values = l.program.operandsOf(l.origin);
-    const refs = try l.gpa.alloc(Ref, values.len);
-    for (refs, values) |*r, v| r.* = try l.denseRef(v);
-    return refs;
 }

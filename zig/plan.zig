@@ -24,8 +24,8 @@ pub const Pointer = struct { base: u32, offset: u64 };
 
 pub const Instruction = struct {
     kernel: kernel_table.Kernel,
-    pointer_count: u16,
     pointer_start: u32,
+    pointer_count: u32,
     /// Byte offset in `Plan.geometries`, 64-byte aligned.
     geometry: u32,
     /// Instruction of the program it came from (the last one of a fused region).

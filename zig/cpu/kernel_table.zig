@@ -17,6 +17,9 @@ pub const Kernel = enum(u16) {
     random,
     norm,
     cross_entropy,
+    structure,
+    indexing,
+    scatter,
 
     pub const count = @typeInfo(Kernel).@"enum".field_names.len;
 };

@@ -103,17 +103,13 @@ pub const Runtime = struct {
 
     /// A job with one reference and room for that many results, not yet submitted.
     pub fn makeJob(runtime: *Runtime, work: jobs.Work, result_count: u32) error{OutOfMemory}!*Job {
-        const job = runtime.idleJob() orelse fresh: {
-            const job = try memory.gpa.create(Job);
-            job.results = &.{};
-            break :fresh job;
+        const job = runtime.idleJob(result_count) orelse fresh: {
+            // A service thread gives its job back a moment after its caller has seen it done, so
+            // one caller may need a second one.
+            const spare = try createJob(result_count);
+            runtime.recycleJob(spare);
+            break :fresh try createJob(result_count);
         };
-        if (job.results.len < result_count) {
-            memory.gpa.free(job.results);
-            job.results = &.{};
-            errdefer memory.gpa.destroy(job);
-            job.results = try memory.gpa.alloc(abi.Handle, result_count);
-        }
         runtime.refs.add();
         job.* = .{
             .refs = .{},
@@ -133,12 +129,24 @@ pub const Runtime = struct {
         return job;
     }
 
-    fn idleJob(runtime: *Runtime) ?*Job {
+    fn createJob(result_count: u32) error{OutOfMemory}!*Job {
+        const job = try memory.gpa.create(Job);
+        errdefer memory.gpa.destroy(job);
+        job.results = try memory.gpa.alloc(abi.Handle, @max(result_count, 16));
+        return job;
+    }
+
+    /// An idle job with enough room, or null.
+    fn idleJob(runtime: *Runtime, result_count: u32) ?*Job {
         runtime.job_mutex.lock();
         defer runtime.job_mutex.unlock();
-        const job = runtime.job_idle orelse return null;
-        runtime.job_idle = job.next;
-        return job;
+        var link = &runtime.job_idle;
+        while (link.*) |job| : (link = &job.next) {
+            if (job.results.len < result_count) continue;
+            link.* = job.next;
+            return job;
+        }
+        return null;
     }
 
     pub fn recycleJob(runtime: *Runtime, job: *Job) void {

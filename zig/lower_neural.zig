@@ -1,0 +1,41 @@
+//! Lowering of the neural opcodes: one kernel each, most of them on dense operands.
+const std = @import("std");
+const cross_entropy = @import("cpu/cross_entropy.zig");
+const ir = @import("ir.zig");
+const lowering = @import("lower.zig");
+const norm = @import("cpu/norm.zig");
+const softmax = @import("cpu/softmax.zig");
+const Error = lowering.Error;
+const Lowering = lowering.Lowering;
+const Ref = lowering.Ref;
+
+pub fn lowerSoftmax(l: *Lowering, kind: softmax.Op) Error!void {
+    const x = try l.denseRef(l.operand(0));
+    const shape = l.denseShape(l.operand(0));
+    const geometry = softmax.plan(kind, &shape, @intCast(l.attr("axis")));
+    try l.emitStruct(.softmax, &geometry, &.{try l.define(l.result(0))}, &.{x}, .{});
+}
+
+pub fn lowerNorm(l: *Lowering, kind: norm.Op) Error!void {
+    const shape = l.denseShape(l.operand(0));
+    const geometry = norm.plan(kind, &shape, l.attr("eps"));
+    const operands = try denseOperands(l);
+    try l.emitStruct(.norm, &geometry, &.{try l.define(l.result(0))}, operands, .{});
+}
+
+pub fn lowerCrossEntropy(l: *Lowering, kind: cross_entropy.Op) Error!void {
+    const logits = l.denseShape(l.operand(0));
+    const labels = l.denseShape(l.operand(1));
+    const geometry = cross_entropy.plan(kind, &logits, &labels, l.attr("ignore_index"));
+    const operands = try denseOperands(l);
+    const options: lowering.Options = .{ .may_fail = true };
+    try l.emitStruct(.cross_entropy, &geometry, &.{try l.define(l.result(0))}, operands, options);
+}
+
+/// All operands of the instruction, copied where they are not dense.
+fn denseOperands(l: *Lowering) Error![]const Ref {
+    const values = l.program.operandsOf(l.origin);
+    const refs = try l.gpa.alloc(Ref, values.len);
+    for (refs, values) |*r, v| r.* = try l.denseRef(v);
+    return refs;
+}
