@@ -1,11 +1,13 @@
-//! A copy whose innermost axis is not the one that is contiguous in the source: moved in square
-//! blocks, so that both sides use whole cache lines. Generic over the size of an element.
+//! A copy whose innermost axis is not the one that is contiguous in the source: moved in strips
+//! of squares that are turned in registers, so that both sides use whole cache lines. Generic over
+//! the size of an element.
 const std = @import("std");
 const assert = std.debug.assert;
+const math = @import("math_base.zig");
 const rank_max = @import("kernel_abi.zig").rank_max;
 
-/// Rows and columns of a block.
-const block = 32;
+/// Rows of a strip: as many as keep a cache line of each (and more of the source) at work.
+const strip = 64;
 
 /// Axes of the copy, in elements. `rows` is the axis that is contiguous in the source, `columns`
 /// the innermost one of the (dense) result.
@@ -15,7 +17,7 @@ pub const Shape = extern struct {
     source_row: i64,
     source_column: i64,
     result_row: u64,
-    /// Tasks of one matrix, each `rows_per_task` rows (a multiple of `block`) of it.
+    /// Tasks of one matrix, each `rows_per_task` rows (a multiple of `strip`) of it.
     tasks_per_matrix: u64,
     rows_per_task: u64,
     outer_rank: u64,
@@ -52,51 +54,90 @@ fn runUnits(comptime T: type, shape: *const Shape, to: [*]u8, from: [*]const u8,
         result += matrix % outer.extent * outer.result;
         matrix /= outer.extent;
     }
-    const out: [*]T = @as([*]T, @ptrCast(@alignCast(to))) + result;
+    const move: Move(T) = .{
+        .shape = shape,
+        .to = @as([*]T, @ptrCast(@alignCast(to))) + result,
+        .from = @intFromPtr(from) +% bytesOf(T, source),
+    };
     var row = first;
-    while (row < last) : (row += block) {
-        var column: u64 = 0;
-        while (column < shape.columns) : (column += block) {
-            const start = source + @as(i64, @intCast(row)) * shape.source_row +
-                @as(i64, @intCast(column)) * shape.source_column;
-            const address = @intFromPtr(from) +% @as(usize, @bitCast(start *% @sizeOf(T)));
-            const rows = @min(block, last - row);
-            const columns = @min(block, shape.columns - column);
-            moveBlock(T, shape, out + row * shape.result_row + column, address, rows, columns);
-        }
-    }
+    while (row < last) : (row += strip) move.strips(row, @min(row + strip, last));
 }
 
-/// Reads along the rows' axis into a small square, then writes along the columns'.
-fn moveBlock(
-    comptime T: type,
-    shape: *const Shape,
-    to: [*]T,
-    from: usize,
-    rows: u64,
-    columns: u64,
-) void {
-    var square: [block][block]T = undefined;
-    const row_step: usize = @bitCast(shape.source_row *% @sizeOf(T));
-    const column_step: usize = @bitCast(shape.source_column *% @sizeOf(T));
-    if (rows == block and columns == block and shape.source_row == 1) {
-        for (0..block) |c| {
-            const line: [*]const T = @ptrFromInt(from +% c *% column_step);
-            const v: [block]T = line[0..block].*;
-            inline for (0..block) |r| square[r][c] = v[r];
+fn bytesOf(comptime T: type, elements: i64) usize {
+    return @bitCast(elements *% @sizeOf(T));
+}
+
+fn Move(comptime T: type) type {
+    // Rows and columns of a square that is turned in registers.
+    const side: comptime_int = @min(16, math.vector_bytes / @sizeOf(T));
+    const Line = @Vector(side, T);
+    return struct {
+        const Self = @This();
+        shape: *const Shape,
+        to: [*]T,
+        from: usize,
+
+        /// The address of a source element.
+        inline fn at(move: *const Self, row: u64, column: u64) usize {
+            const offset = @as(i64, @intCast(row)) *% move.shape.source_row +%
+                @as(i64, @intCast(column)) *% move.shape.source_column;
+            return move.from +% bytesOf(T, offset);
         }
-        for (0..block) |r| (to + r * shape.result_row)[0..block].* = square[r];
-        return;
-    }
-    for (0..columns) |c| {
-        for (0..rows) |r| {
-            const address = from +% c *% column_step +% r *% row_step;
-            square[r][c] = @as(*const T, @ptrFromInt(address)).*;
+
+        /// Rows [first, last) of one matrix.
+        fn strips(move: *const Self, first: u64, last: u64) void {
+            const shape = move.shape;
+            const whole = if (shape.source_row == 1) (last - first) / side * side else 0;
+            var column: u64 = 0;
+            while (column < shape.columns) : (column += side) {
+                const end = @min(column + side, shape.columns);
+                var row = first;
+                if (end - column == side) {
+                    while (row < first + whole) : (row += side) move.square(row, column);
+                }
+                for (row..last) |r| {
+                    for (column..end) |c| {
+                        const source: *const T = @ptrFromInt(move.at(r, c));
+                        move.to[r * shape.result_row + c] = source.*;
+                    }
+                }
+            }
         }
-    }
-    for (0..rows) |r| {
-        @memcpy((to + r * shape.result_row)[0..columns], square[r][0..columns]);
-    }
+
+        inline fn square(move: *const Self, row: u64, column: u64) void {
+            @setEvalBranchQuota(10_000);
+            var lines: [side]Line = undefined;
+            inline for (&lines, 0..) |*line, c| {
+                const source: [*]const T = @ptrFromInt(move.at(row, column + c));
+                line.* = source[0..side].*;
+            }
+            // Exchanges the off-diagonal quarters, then those of each quarter, down to elements.
+            comptime var distance = side / 2;
+            inline while (distance > 0) : (distance /= 2) {
+                inline for (0..side) |i| {
+                    if (i & distance != 0) continue;
+                    const a = lines[i];
+                    const b = lines[i + distance];
+                    lines[i] = @shuffle(T, a, b, exchange(distance, false));
+                    lines[i + distance] = @shuffle(T, a, b, exchange(distance, true));
+                }
+            }
+            inline for (lines, 0..) |line, r| {
+                (move.to + (row + r) * move.shape.result_row + column)[0..side].* = line;
+            }
+        }
+
+        fn exchange(distance: i32, upper: bool) @Vector(side, i32) {
+            var mask: [side]i32 = undefined;
+            for (&mask, 0..) |*m, k| {
+                const lane: i32 = @intCast(k);
+                const second = lane & distance != 0;
+                const source = if (upper) lane | distance else lane & ~distance;
+                m.* = if (second) ~source else source;
+            }
+            return mask;
+        }
+    };
 }
 
 /// The shape of a copy over `extents` with these source strides (merged axes, outermost first), or
@@ -143,7 +184,7 @@ pub fn plan(extents: []const u64, strides: []const i64) ?Shape {
     }
     // About 64 Ki elements a task.
     const wanted = std.math.clamp((1 << 16) / shape.columns, 1, shape.rows);
-    shape.rows_per_task = std.mem.alignForward(u64, wanted, block);
+    shape.rows_per_task = std.mem.alignForward(u64, wanted, strip);
     shape.tasks_per_matrix = (shape.rows + shape.rows_per_task - 1) / shape.rows_per_task;
     return shape;
 }

@@ -112,7 +112,7 @@ fn ulpDistance(comptime T: type, got: T, want: f64) f64 {
 }
 
 /// Points of a sweep: dense enough to meet every exponent many times.
-const sweep_points: u64 = if (@import("builtin").mode == .debug) 1 << 16 else 1 << 22;
+const sweep_points: u64 = if (@import("builtin").mode == .debug) 1 << 16 else 1 << 20;
 
 fn sweep(comptime T: type, comptime case: Case, bound: f64) !void {
     @setEvalBranchQuota(100_000);

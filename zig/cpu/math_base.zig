@@ -98,16 +98,16 @@ pub inline fn shiftCount(comptime I: type, comptime n: comptime_int) @Vector(
     return @splat(n);
 }
 
-/// The nearest integer (ties to even) as a float `n`, and the bits whose low part is that integer
-/// in two's complement. Right for |x| below 2^21 (float32) and 2^51 (float64).
+/// The nearest integer to `x * factor` (near ties either one) as a float `n`, and the bits whose low
+/// part is that integer in two's complement. Right below 2^21 (float32) and 2^51 (float64).
 pub fn Rounded(comptime V: type) type {
     return struct { n: V, bits: Bits(V) };
 }
 
-pub inline fn roundToInteger(x: anytype) Rounded(@TypeOf(x)) {
+pub inline fn roundToInteger(x: anytype, comptime factor: comptime_float) Rounded(@TypeOf(x)) {
     const V = @TypeOf(x);
     const magic = splat(V, if (Child(V) == f32) 0x1.8p23 else 0x1.8p52);
-    const t = x + magic;
+    const t = fma(x, splat(V, factor), magic);
     return .{ .n = t - magic, .bits = @bitCast(t) };
 }
 
@@ -136,6 +136,82 @@ pub fn splitConstant(
     const mask = ~@as(I, 0) << (mantissa - bits);
     const high: T = @bitCast(@as(I, @bitCast(@as(T, c))) & mask);
     return .{ .high = high, .low = @floatCast(@as(f128, c) - @as(f128, high)) };
+}
+
+/// The part of a vector of one, two or four 64-byte registers that one instruction works on.
+fn Register(comptime V: type) type {
+    return @Vector(64 / @sizeOf(Child(V)), Child(V));
+}
+
+/// Register `index` of a vector. (A cast to an array would go element by element.)
+inline fn registerOf(comptime index: comptime_int, v: anytype) Register(@TypeOf(v)) {
+    const count = comptime laneCount(Register(@TypeOf(v)));
+    const first: @Vector(count, i32) = @splat(index * count);
+    return @shuffle(Child(@TypeOf(v)), v, undefined, std.simd.iota(i32, count) + first);
+}
+
+/// `f` of each register of `a` and `b`.
+inline fn eachRegister(comptime f: anytype, a: anytype, b: @TypeOf(a)) @TypeOf(a) {
+    return switch (@sizeOf(@TypeOf(a)) / 64) {
+        1 => f(a, b),
+        2 => std.simd.join(
+            f(registerOf(0, a), registerOf(0, b)),
+            f(registerOf(1, a), registerOf(1, b)),
+        ),
+        4 => std.simd.join(
+            std.simd.join(
+                f(registerOf(0, a), registerOf(0, b)),
+                f(registerOf(1, a), registerOf(1, b)),
+            ),
+            std.simd.join(
+                f(registerOf(2, a), registerOf(2, b)),
+                f(registerOf(3, a), registerOf(3, b)),
+            ),
+        ),
+        else => comptime unreachable,
+    };
+}
+
+inline fn scaleRegister(p: anytype, n: @TypeOf(p)) @TypeOf(p) {
+    const R = @TypeOf(p);
+    return if (Child(R) == f32)
+        asm ("vscalefps %[n], %[p], %[d]"
+            : [d] "=v" (-> R),
+            : [p] "v" (p),
+              [n] "v" (n),
+        )
+    else
+        asm ("vscalefpd %[n], %[p], %[d]"
+            : [d] "=v" (-> R),
+            : [p] "v" (p),
+              [n] "v" (n),
+        );
+}
+
+/// `p * 2^n` rounded once, of vectors of whole 64-byte registers; AVX-512 only.
+pub inline fn scaleInHardware(p: anytype, n: @TypeOf(p)) @TypeOf(p) {
+    comptime assert(has_avx512);
+    return eachRegister(scaleRegister, p, n);
+}
+
+inline fn quotientRegister(a: anytype, b: @TypeOf(a)) @TypeOf(a) {
+    const R = @TypeOf(a);
+    const r = asm ("vrcp14ps %[b], %[r]"
+        : [r] "=v" (-> R),
+        : [b] "v" (b),
+    );
+    const near = a * r;
+    return fma(fma(-near, b, a), r, near);
+}
+
+/// a/b for finite a and b in [1, 2^100]: rounded correctly, or (float32 with AVX-512, where division
+/// is the slowest instruction of all) within 0.6 ulp from a reciprocal to 14 bits and its residual.
+pub inline fn quotient(a: anytype, b: @TypeOf(a)) @TypeOf(a) {
+    const V = @TypeOf(a);
+    if (has_avx512 and Child(V) == f32 and @sizeOf(V) % 64 == 0) {
+        return eachRegister(quotientRegister, a, b);
+    }
+    return a / b;
 }
 
 /// The functions of the C library, float64 each: at most 1-2 ulp, all arguments.

@@ -38,20 +38,7 @@ const tanh_32 = [_]comptime_float{
 /// 2^10.
 inline fn scale(p: anytype, n: base.Rounded(@TypeOf(p))) @TypeOf(p) {
     const V = @TypeOf(p);
-    if (base.has_avx512 and @sizeOf(V) == 64) {
-        return if (Child(V) == f32)
-            asm ("vscalefps %[n], %[p], %[d]"
-                : [d] "=v" (-> V),
-                : [p] "v" (p),
-                  [n] "v" (n.n),
-            )
-        else
-            asm ("vscalefpd %[n], %[p], %[d]"
-                : [d] "=v" (-> V),
-                : [p] "v" (p),
-                  [n] "v" (n.n),
-            );
-    }
+    if (base.has_avx512 and @sizeOf(V) % 64 == 0) return base.scaleInHardware(p, n.n);
     const I = base.SignedBits(V);
     const mantissa = comptime std.math.floatMantissaBits(Child(V));
     const bias: I = @splat(std.math.floatExponentMax(Child(V)));
@@ -80,7 +67,7 @@ fn Reduced(comptime V: type) type {
 inline fn reduce(x: anytype) Reduced(@TypeOf(x)) {
     const V = @TypeOf(x);
     const ln2 = if (Child(V) == f32) ln2_32 else ln2_64;
-    const n = base.roundToInteger(x * splat(V, log2e));
+    const n = base.roundToInteger(x, log2e);
     const high = fma(-n.n, @as(V, @splat(ln2.high)), x);
     return .{ .n = n, .r = fma(-n.n, @as(V, @splat(ln2.low)), high) };
 }
@@ -115,7 +102,7 @@ pub inline fn exp2(x: anytype) @TypeOf(x) {
     const V = @TypeOf(x);
     if (Child(V) == f64) return base.eachLane(x, base.libm.exp2);
     const y = clamp(x, -151.0, 129.0);
-    const n = base.roundToInteger(y);
+    const n = base.roundToInteger(y, 1.0);
     const r = y - n.n;
     return scale(fma(r, horner(r, &exp2_32), splat(V, 1.0)), n);
 }
@@ -147,7 +134,7 @@ pub inline fn sigmoid(x: anytype) @TypeOf(x) {
     const one = splat(V, 1.0);
     const e = exp(-@abs(x));
     const t = select(x < splat(V, 0.0), e, one);
-    return fma(-t, e / (one + e), t);
+    return fma(-t, base.quotient(e, one + e), t);
 }
 
 /// float32: a polynomial below 0.625, 1 - 2/(e^2x + 1) above. float64: expm1(2x)/(expm1(2x) + 2).
@@ -164,7 +151,7 @@ pub inline fn tanh(x: anytype) @TypeOf(x) {
     // From 9.02 on the result rounds to 1.
     const reduced = reduce(two * clamp(magnitude, 0.0, 9.02));
     const e = scaleNormal(splat(V, 1.0) + expm1Reduced(reduced.r), reduced.n);
-    const outer = splat(V, 1.0) - two / (e + splat(V, 1.0));
+    const outer = splat(V, 1.0) - base.quotient(two, e + splat(V, 1.0));
     // The select keeps NaN, and the sign is also that of a zero.
     return base.copySign(select(magnitude >= splat(V, 0.625), outer, inner), x);
 }

@@ -44,7 +44,7 @@ fn Angle(comptime V: type) type {
 /// x = quadrant pi/2 + r, |r| <= pi/4, for |x| <= argument_max.
 inline fn reduce(x: anytype) Angle(@TypeOf(x)) {
     const V = @TypeOf(x);
-    const n = base.roundToInteger(x * splat(V, 1.0 / half_pi));
+    const n = base.roundToInteger(x, 1.0 / half_pi);
     var r = fma(-n.n, @as(V, @splat(pi_1)), x);
     r = fma(-n.n, @as(V, @splat(pi_2)), r);
     return .{ .r = fma(-n.n, @as(V, @splat(pi_3)), r), .quadrant = n.bits };

@@ -327,12 +327,22 @@ fn unrolling(comptime op: TileOp, comptime lanes: comptime_int) comptime_int {
     };
 }
 
+/// Registers that make up one vector of the operation: with two, long chains of dependent instructions
+/// overlap. Worth it where there are 32 registers to keep the constants in.
+fn interleaving(comptime op: TileOp, comptime kind: DType) comptime_int {
+    if (!math.has_avx512 or kind != .f32) return 1;
+    return switch (op) {
+        .exp, .exp2, .sigmoid, .tanh, .log, .erf => 2,
+        else => 1,
+    };
+}
+
 fn Tile(comptime op: TileOp, comptime kind: DType) type {
     const S = dtype.Storage(kind);
     const result = resultKind(op, kind);
     const R = dtype.Storage(result);
     const widest: comptime_int = @max(kind.bytes(), result.bytes());
-    const lanes = math.vector_bytes / widest;
+    const lanes = math.vector_bytes / widest * interleaving(op, kind);
     const unroll = unrolling(op, lanes);
     comptime assert(granule % (lanes * unroll) == 0);
     // A condition is a bool, whatever the branches are.
