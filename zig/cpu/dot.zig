@@ -121,9 +121,9 @@ pub fn plan(lhs: Operand, rhs: Operand, attributes: Attributes, isa: Isa) Geomet
     var turned = assemble(&groups, lhs.dtype, true);
     const thin = gemm_plan.thinMode(&g);
     const thin_turned = gemm_plan.thinMode(&turned);
-    if (g.m <= gemm_thin.rows_max and thin != null) {
+    if (g.m <= gemm_thin.rowsMax(kind) and thin != null) {
         g.mode = thin.?;
-    } else if (turned.m <= gemm_thin.rows_max and thin_turned != null) {
+    } else if (turned.m <= gemm_thin.rowsMax(kind) and thin_turned != null) {
         turned.mode = thin_turned.?;
         g = turned;
     } else if (wastes(&g, &turned, shapes.shapeOf(isa, kind))) {

@@ -108,6 +108,9 @@ pub const Geometry = extern struct {
     }
 };
 
+/// Columns of B a task packs at a time when it packs for itself; a multiple of every tile's.
+pub const group_cols = 384;
+
 pub fn ceilDivide(a: u64, b: u64) u64 {
     return if (a == 0) 0 else (a - 1) / b + 1;
 }
@@ -125,7 +128,10 @@ pub const Scratch = struct {
             ceilDivide(g.rows_per_task, shape.rows) * shape.panelStride() * g.depth_block
         else
             0;
-        const b_elements = g.depth_block * shape.cols();
+        const b_elements = if (g.b_source == .shared)
+            0
+        else
+            g.depth_block * @min(ceilDivide(g.cols_per_task, shape.cols()) * shape.cols(), group_cols);
         const edge_elements: u64 = shape.rows * shape.cols();
         const c_elements = if (g.stores_direct == 1 or g.splits > 1)
             0
@@ -343,11 +349,73 @@ pub fn Blocked(comptime d: DType) type {
                     var col = part.col_begin;
                     while (col < part.col_end) : (col += micro.cols) {
                         if (ctx.isCancelled()) return false;
-                        block.panel(depth, count, col, accumulate);
+                        const in_group = (col - part.col_begin) % group_cols;
+                        if (in_group == 0 and g.b_source != .shared) {
+                            block.packB(depth, count, col);
+                        }
+                        var b_step: usize = micro.cols;
+                        const b = block.panelB(depth, count, col, in_group, &b_step);
+                        block.panel(depth, count, col, b, b_step, accumulate);
                     }
                     depth += count;
                     if (depth >= part.depth_end) return true;
                 }
+            }
+
+            /// Packs the columns of a group from `col` on that can't be read in place.
+            fn packB(block: *const Block, depth: u64, count: u64, col: u64) void {
+                const g = block.g;
+                const end = @min(col + group_cols, block.part.col_end);
+                const full = (end - col) / micro.cols;
+                var piece: gemm_pack.Piece = .{
+                    .lane_start = col,
+                    .lane_count = micro.cols,
+                    .lanes_left = g.n - col,
+                    .depth_start = depth,
+                    .depth_count = count,
+                    .width = micro.cols,
+                };
+                const unit = block.view_b.lane.rank == 1 and block.view_b.lane.inner() == 1;
+                var packed_panels: u64 = 0;
+                if (g.b_source == .direct) {
+                    packed_panels = full;
+                } else if (unit and full > 0) {
+                    piece.panel_count = full;
+                    packer.panel(block.view_b, piece, block.local_b);
+                    packed_panels = full;
+                }
+                piece.panel_count = 1;
+                while (col + packed_panels * micro.cols < end) : (packed_panels += 1) {
+                    piece.lane_start = col + packed_panels * micro.cols;
+                    piece.lanes_left = g.n - piece.lane_start;
+                    piece.lane_count = @intCast(@min(end - piece.lane_start, micro.cols));
+                    const to = block.local_b + packed_panels * count * micro.cols;
+                    packer.panel(block.view_b, piece, to);
+                }
+            }
+
+            /// The panel of B at `col`, and the elements from k to k in it.
+            fn panelB(
+                block: *const Block,
+                depth: u64,
+                count: u64,
+                col: u64,
+                in_group: u64,
+                step: *usize,
+            ) [*]const T {
+                const g = block.g;
+                if (g.b_source == .shared) {
+                    const panels = ceilDivide(g.n, micro.cols);
+                    const flat = block.batch * panels + col / micro.cols;
+                    const all: [*]const T = @ptrCast(@alignCast(block.p.shared));
+                    return all + g.sharedElementsA(shape) + (flat * g.k + depth) * micro.cols;
+                }
+                if (g.b_source == .direct and block.part.col_end - col >= micro.cols) {
+                    step.* = @intCast(block.view_b.depth.inner());
+                    const base: [*]const T = @ptrCast(@alignCast(block.view_b.base));
+                    return base + depth * step.* + col;
+                }
+                return block.local_b + in_group * count;
             }
 
             fn packA(block: *const Block, depth: u64, count: u64) void {
@@ -367,70 +435,64 @@ pub fn Blocked(comptime d: DType) type {
             }
 
             /// All rows of the block by one panel of B, `count` terms from `depth` on.
-            fn panel(block: *const Block, depth: u64, count: u64, col: u64, accumulate: bool) void {
-                const g = block.g;
+            fn panel(
+                block: *const Block,
+                depth: u64,
+                count: u64,
+                col: u64,
+                b: [*]const T,
+                b_step: usize,
+                accumulate: bool,
+            ) void {
                 const part = block.part;
                 const cols = @min(part.col_end - col, micro.cols);
-                var b_step: usize = micro.cols;
-                const b = block.panelB(depth, count, col, &b_step);
+                const corner = block.c + (col - part.col_begin);
+                // A short panel would write past its columns.
+                const to_edge = cols < micro.cols and !block.in_tile;
                 var row = part.row_begin;
                 while (row < part.row_end) : (row += micro.rows) {
                     const rows = @min(part.row_end - row, micro.rows);
-                    const c = block.c + (row - part.row_begin) * block.c_step + (col - part.col_begin);
-                    const to_edge = cols < micro.cols and !block.in_tile;
-                    const to = if (to_edge) block.edge else c;
-                    const to_step: usize = if (to_edge) micro.cols else block.c_step;
-                    const adds = accumulate and !to_edge;
-                    const panel_index = (row - part.row_begin) / micro.rows;
-                    switch (g.a_source) {
-                        .local => {
-                            const a = block.local_a + panel_index * count * micro.panel_stride;
-                            micro.by_rows[rows](count, a, micro.panel_stride, b, b_step, to, to_step, adds);
-                        },
-                        .shared => {
-                            const panels = ceilDivide(g.m, micro.rows);
-                            const flat = block.batch * panels + row / micro.rows;
-                            const all: [*]const T = @ptrCast(@alignCast(block.p.shared));
-                            const a = all + (flat * g.k + depth) * micro.panel_stride;
-                            micro.by_rows[rows](count, a, micro.panel_stride, b, b_step, to, to_step, adds);
-                        },
-                        .direct => {
-                            const step: usize = @intCast(block.view_a.lane.inner());
-                            const a = @as([*]const T, @ptrCast(@alignCast(block.view_a.base))) + row * step + depth;
-                            micro.by_rows_direct[rows](count, a, step, b, b_step, to, to_step, adds);
-                        },
-                        .direct_rows => {
-                            const step: usize = @intCast(block.view_a.depth.inner());
-                            const a = @as([*]const T, @ptrCast(@alignCast(block.view_a.base))) + row + depth * step;
-                            micro.by_rows[rows](count, a, step, b, b_step, to, to_step, adds);
-                        },
+                    const a = block.panelA(depth, count, row);
+                    const kernels = if (a.by_row) &micro.by_rows_direct else &micro.by_rows;
+                    const kernel = kernels[rows];
+                    const c = corner + (row - part.row_begin) * block.c_step;
+                    if (to_edge) {
+                        kernel(count, a.at, a.step, b, b_step, block.edge, micro.cols, false);
+                        copyEdge(block.edge, c, block.c_step, rows, cols, accumulate);
+                    } else {
+                        kernel(count, a.at, a.step, b, b_step, c, block.c_step, accumulate);
                     }
-                    if (to_edge) copyEdge(block.edge, c, block.c_step, rows, cols, accumulate);
                 }
             }
 
-            fn panelB(block: *const Block, depth: u64, count: u64, col: u64, step: *usize) [*]const T {
+            const PanelA = struct { at: [*]const T, step: usize, by_row: bool = false };
+
+            fn panelA(block: *const Block, depth: u64, count: u64, row: u64) PanelA {
                 const g = block.g;
-                const left = g.n - col;
-                if (g.b_source == .shared) {
-                    const panels = ceilDivide(g.n, micro.cols);
-                    const flat = block.batch * panels + col / micro.cols;
-                    const all = @as([*]const T, @ptrCast(@alignCast(block.p.shared))) + g.sharedElementsA(shape);
-                    return all + (flat * g.k + depth) * micro.cols;
+                switch (g.a_source) {
+                    .local => {
+                        const index = (row - block.part.row_begin) / micro.rows;
+                        const stride = micro.panel_stride;
+                        return .{ .at = block.local_a + index * count * stride, .step = stride };
+                    },
+                    .shared => {
+                        const panels = ceilDivide(g.m, micro.rows);
+                        const flat = block.batch * panels + row / micro.rows;
+                        const all: [*]const T = @ptrCast(@alignCast(block.p.shared));
+                        const stride = micro.panel_stride;
+                        return .{ .at = all + (flat * g.k + depth) * stride, .step = stride };
+                    },
+                    .direct => {
+                        const base: [*]const T = @ptrCast(@alignCast(block.view_a.base));
+                        const step: usize = @intCast(block.view_a.lane.inner());
+                        return .{ .at = base + row * step + depth, .step = step, .by_row = true };
+                    },
+                    .direct_rows => {
+                        const base: [*]const T = @ptrCast(@alignCast(block.view_a.base));
+                        const step: usize = @intCast(block.view_a.depth.inner());
+                        return .{ .at = base + row + depth * step, .step = step };
+                    },
                 }
-                if (g.b_source == .direct and left >= micro.cols) {
-                    step.* = @intCast(block.view_b.depth.inner());
-                    return @as([*]const T, @ptrCast(@alignCast(block.view_b.base))) + depth * step.* + col;
-                }
-                packer.panel(block.view_b, .{
-                    .lane_start = col,
-                    .lane_count = @intCast(@min(left, micro.cols)),
-                    .lanes_left = left,
-                    .depth_start = depth,
-                    .depth_count = count,
-                    .width = micro.cols,
-                }, block.local_b);
-                return block.local_b;
             }
         };
 

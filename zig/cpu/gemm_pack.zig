@@ -52,6 +52,9 @@ pub const Piece = struct {
     depth_count: u64,
     /// Lanes of the panel, whole vectors, at most `cols_max`.
     width: u32,
+    /// Full panels to make side by side (`lane_count` is one panel's); more than one only where
+    /// lanes are contiguous, so that long runs of memory are read.
+    panel_count: u64 = 1,
 };
 
 /// The storage types that pack differently, for `kind`. Same-size integers move as bits.
@@ -77,17 +80,23 @@ pub fn canonical(d: DType) DType {
 
 pub fn Pack(comptime d: DType) type {
     return struct {
+        /// Rows ahead that are asked for while one is copied.
+        const prefetch_rows = 4;
         const S = Storage(d);
         const kind = shapes.Kind.of(d);
         const T = kind.Type();
         const lanes = shapes.shapeOf(shapes.here, kind).lanes;
         const V = @Vector(lanes, T);
 
+        /// Widths of panels are multiples of this.
+        pub const width_unit = lanes;
+
         /// Packs one panel.
         pub fn panel(view: View, piece: Piece, dst: [*]T) void {
             assert(piece.width % lanes == 0);
             assert(piece.lane_count <= piece.width);
             assert(piece.lane_count <= piece.lanes_left);
+            assert(piece.panel_count == 1 or piece.lane_count == piece.width);
             const source: [*]const S = @ptrCast(@alignCast(view.base));
             var offsets: [shapes.cols_max]i64 = undefined;
             for (0..piece.lane_count) |i| offsets[i] = view.lane.offset(piece.lane_start + i);
@@ -127,11 +136,19 @@ pub fn Pack(comptime d: DType) type {
             const limit = if (whole) piece.width else piece.lane_count;
             for (0..count) |k| {
                 const row = at(S, from, @as(i64, @intCast(k)) * stride);
-                const to = dst + k * piece.width;
-                var i: usize = 0;
-                while (i + lanes <= limit) : (i += lanes) to[i..][0..lanes].* = load(row + i);
-                while (i < limit) : (i += 1) to[i] = widen(row[i]);
-                while (i < piece.width) : (i += 1) to[i] = 0;
+                const ahead = at(S, row, prefetch_rows * stride);
+                for (0..piece.panel_count) |panel_index| {
+                    const line = row + panel_index * piece.width;
+                    const to = dst + (panel_index * piece.depth_count + k) * piece.width;
+                    var i: usize = 0;
+                    while (i + lanes <= limit) : (i += lanes) {
+                        const next = ahead + panel_index * piece.width + i;
+                        @prefetch(next, .{ .rw = .read, .locality = 3, .cache = .data });
+                        to[i..][0..lanes].* = load(line + i);
+                    }
+                    while (i < limit) : (i += 1) to[i] = widen(line[i]);
+                    while (i < piece.width) : (i += 1) to[i] = 0;
+                }
             }
         }
 

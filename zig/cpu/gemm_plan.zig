@@ -19,6 +19,10 @@ const task_work_max: u64 = 128 << 20;
 /// Largest rectangle of C of a task: its block of A (256 deep) fills about a quarter of 2 MiB.
 const task_rows_max: u64 = 448;
 const task_cols_max: u64 = 512;
+/// With few rows B is read from memory once and little else happens: tasks take at least so many
+/// columns that the runs they read are a quarter of a page.
+const skinny_rows_max: u64 = 64;
+const skinny_cols_min: u64 = 256;
 /// k is split into parts of at least this many terms and multiply-adds.
 const split_depth_min: u64 = 1024;
 const split_work_min: u64 = 512 << 10;
@@ -68,7 +72,7 @@ pub fn thinMode(g: *const Geometry) ?gemm.Mode {
 }
 
 fn thin(g: *Geometry, kind: shapes.Kind) void {
-    assert(g.m <= gemm_thin.rows_max);
+    assert(g.m <= gemm_thin.rowsMax(kind));
     g.rows_per_task = g.m;
     g.m_tasks = 1;
     if (g.mode == .thin_depth) {
@@ -95,7 +99,7 @@ fn blocked(g: *Geometry, d: DType, shape: shapes.Shape) void {
     g.stores_direct = @intFromBool(d.bytes() == kind.bytes() and g.c_col_stride == 1);
     cutC(g, shape);
     g.depth_block = evenBlock(@max(1, g.split_depth), shapes.depth_max);
-    g.a_source = sourceA(g, d, shape);
+    g.a_source = sourceA(g, d);
     g.b_source = sourceB(g, d, shape);
     g.work.scratch_bytes = gemm.Scratch.of(g, shape).total * kind.bytes();
     if (g.splits == 1) {
@@ -139,9 +143,11 @@ fn cutC(g: *Geometry, shape: shapes.Shape) void {
         const area = @max(aim / depth, @as(u64, shape.rows) * shape.cols());
         // Square in elements, then give what one side can't use to the other.
         const side = std.math.sqrt(area);
-        var rows = @min(g.m, side, task_rows_max);
-        const cols = @min(g.n, @max(area / rows, shape.cols()), task_cols_max);
+        var rows: u64 = @min(g.m, side, task_rows_max);
+        const least = if (g.m <= skinny_rows_max) skinny_cols_min else shape.cols();
+        const cols = @min(g.n, @max(area / rows, least), task_cols_max);
         rows = @min(g.m, @max(area / cols, shape.rows), task_rows_max);
+        if (g.m <= skinny_rows_max) rows = g.m;
         g.rows_per_task = evenMultiple(g.m, rows, shape.rows);
         g.cols_per_task = evenMultiple(g.n, cols, shape.cols());
     }
@@ -169,7 +175,7 @@ fn evenBlock(whole: u64, most: u64) u64 {
     return ceilDivide(whole, ceilDivide(whole, most));
 }
 
-fn sourceA(g: *const Geometry, d: DType, shape: shapes.Shape) gemm.Source {
+fn sourceA(g: *const Geometry, d: DType) gemm.Source {
     const m = g.group(.m, &g.a_strides);
     const k = g.group(.k, &g.a_strides);
     const plain = d.bytes() == shapes.Kind.of(d).bytes() and m.rank <= 1 and k.rank <= 1;
@@ -183,7 +189,6 @@ fn sourceA(g: *const Geometry, d: DType, shape: shapes.Shape) gemm.Source {
     if (g.splits > 1 or g.n_tasks == 1 or g.cols_per_task >= task_cols_max) return .local;
     // Few rows: packing them again costs little next to the panels of B.
     if (g.rows_per_task * 8 <= g.cols_per_task and g.m_tasks == 1) return .local;
-    _ = shape;
     return .shared;
 }
 

@@ -1,4 +1,4 @@
-//! Matrix times a few vectors (and dot products): products with at most `rows_max` rows of A. They
+//! Matrix times a few vectors (and dot products): products with at most eight rows of A. They
 //! are bound by reading B once, so B is streamed as it lies: along k (each column of B is a
 //! contiguous run; sums are reduced across lanes) or along columns (each k adds a multiple of a row
 //! of B to a row of C, in strips of rows so that several pages stream at once).
@@ -12,13 +12,21 @@ const kernel_abi = @import("kernel_abi.zig");
 const TaskContext = kernel_abi.TaskContext;
 const shapes = @import("gemm_shapes.zig");
 const gemm = @import("gemm.zig");
+const Geometry = gemm.Geometry;
 const gemm_pack = @import("gemm_pack.zig");
 const multiplyAdd = @import("gemm_micro.zig").multiplyAdd;
 const fold = @import("lanes.zig").fold;
 const at = @import("view.zig").at;
 
-/// Rows of A this path takes.
-pub const rows_max = 4;
+/// Rows of A this path takes; more instances than these would be code for little use.
+pub fn rowsMax(kind: shapes.Kind) u64 {
+    return switch (kind) {
+        .f32, .f64 => rows_max,
+        .u32, .u64 => 1,
+    };
+}
+
+const rows_max = 8;
 /// Terms of k for which rows of A are kept in scratch.
 pub const chunk = 2048;
 /// Rows of B that are added to C together.
@@ -32,12 +40,15 @@ pub fn scratchElements(cols_per_task: u64) u64 {
 pub fn Thin(comptime d: DType) type {
     return struct {
         const S = dtype.Storage(d);
-        const T = shapes.Kind.of(d).Type();
+        const kind = shapes.Kind.of(d);
+        const T = kind.Type();
         const packer = gemm_pack.Pack(d);
-        const lanes = shapes.shapeOf(shapes.here, .of(d)).lanes;
+        const lanes = shapes.shapeOf(shapes.here, kind).lanes;
         const V = @Vector(lanes, T);
+        /// Sums kept in registers: half of them or so.
+        const budget = if (shapes.register_count >= 32) 16 else 8;
 
-        pub fn run(g: *const gemm.Geometry, ptrs: [*]const [*]u8, task: u64, ctx: *TaskContext) void {
+        pub fn run(g: *const Geometry, ptrs: [*]const [*]u8, task: u64, ctx: *TaskContext) void {
             const p: gemm.Pointers = .of(g, ptrs);
             if (g.splits > 1 and task >= g.work.phase_task_count) {
                 return gemm.combine(d, g, p, task - g.work.phase_task_count, ctx);
@@ -45,35 +56,52 @@ pub fn Thin(comptime d: DType) type {
             const part: gemm.Part = .of(g, task);
             for (part.batch_begin..part.batch_end) |batch| {
                 if (ctx.isCancelled()) return;
+                // The number of rows is rounded up to an instance; the last row is then repeated.
                 const finished = switch (g.m) {
-                    inline 1...rows_max => |r| rowsOf(r).product(g, p, part, batch, ctx),
+                    1 => Rows(1).product(g, p, part, batch, ctx),
+                    2 => Rows(2).product(g, p, part, batch, ctx),
+                    3, 4 => Rows(4).product(g, p, part, batch, ctx),
+                    5...rows_max => Rows(rows_max).product(g, p, part, batch, ctx),
                     else => unreachable,
                 };
                 if (!finished) return;
             }
         }
 
-        fn rowsOf(comptime rows: comptime_int) type {
+        fn Rows(comptime asked: comptime_int) type {
+            // Rows(1) is the only instance for integers.
+            const rows = if (@typeInfo(T) == .float) asked else 1;
             return struct {
-                fn product(g: *const gemm.Geometry, p: gemm.Pointers, part: gemm.Part, batch: u64, ctx: *TaskContext) bool {
+                const width_max = @max(1, @min(4, budget / rows));
+                /// Where each row of A begins, for the chunk at hand.
+                const Lines = [rows][*]const T;
+
+                fn product(
+                    g: *const Geometry,
+                    p: gemm.Pointers,
+                    part: gemm.Part,
+                    batch: u64,
+                    ctx: *TaskContext,
+                ) bool {
                     const both = gemm.views(S, g, p, batch);
                     const memory: [*]T = @ptrCast(ctx.scratch);
-                    const sums = memory + rows * chunk;
+                    const sums = memory + rows_max * chunk;
                     const cols = part.col_end - part.col_begin;
                     @memset(sums[0 .. rows * cols], 0);
                     const col_stride = both.b.lane.inner();
                     const depth_stride = both.b.depth.inner();
-                    const base = at(S, @ptrCast(@alignCast(both.b.base)), @as(i64, @intCast(part.col_begin)) * col_stride);
+                    const first = @as(i64, @intCast(part.col_begin)) * col_stride;
+                    const base = at(S, @ptrCast(@alignCast(both.b.base)), first);
                     var depth = part.depth_begin;
                     while (depth < part.depth_end) {
                         if (ctx.isCancelled()) return false;
                         const count = @min(chunk, part.depth_end - depth);
-                        loadRows(both.a, depth, count, memory);
+                        const a = loadRows(both.a, g.m, depth, count, memory);
                         const b = at(S, base, @as(i64, @intCast(depth)) * depth_stride);
                         if (g.mode == .thin_depth) {
-                            alongDepth(b, col_stride, count, memory, sums, cols);
+                            alongDepth(b, col_stride, count, a, sums, cols);
                         } else {
-                            alongCols(b, depth_stride, count, memory, sums, cols);
+                            alongCols(b, depth_stride, count, a, sums, cols);
                         }
                         depth += count;
                     }
@@ -81,43 +109,79 @@ pub fn Thin(comptime d: DType) type {
                     return true;
                 }
 
-                /// Rows of A, `[rows][chunk]`.
-                fn loadRows(view: gemm_pack.View, depth: u64, count: u64, to: [*]T) void {
+                /// `count` terms of the rows of A: in place, or copied to `scratch`.
+                fn loadRows(
+                    view: gemm_pack.View,
+                    m: u64,
+                    depth: u64,
+                    count: u64,
+                    scratch: [*]T,
+                ) Lines {
                     const a: [*]const S = @ptrCast(@alignCast(view.base));
+                    var lines: Lines = undefined;
+                    const unit = view.depth.rank == 1 and view.depth.inner() == 1;
                     for (0..rows) |r| {
-                        const row = at(S, a, view.lane.offset(r));
-                        const line = to + r * chunk;
-                        if (view.depth.rank <= 1 and view.depth.inner() == 1) {
-                            for (line[0..count], row[depth..][0..count]) |*x, y| x.* = packer.widen(y);
-                        } else {
-                            for (0..count) |k| line[k] = packer.widen(at(S, row, view.depth.offset(depth + k))[0]);
+                        const row = at(S, a, view.lane.offset(@min(r, m - 1)));
+                        if (S == T and unit) {
+                            lines[r] = row + depth;
+                            continue;
+                        }
+                        const line = scratch + r * chunk;
+                        lines[r] = line;
+                        if (unit) {
+                            for (line[0..count], row[depth..][0..count]) |*x, y| {
+                                x.* = packer.widen(y);
+                            }
+                        } else for (0..count) |k| {
+                            line[k] = packer.widen(at(S, row, view.depth.offset(depth + k))[0]);
                         }
                     }
+                    return lines;
                 }
 
-                fn store(g: *const gemm.Geometry, p: gemm.Pointers, part: gemm.Part, batch: u64, sums: [*]const T) void {
+                fn store(
+                    g: *const Geometry,
+                    p: gemm.Pointers,
+                    part: gemm.Part,
+                    batch: u64,
+                    sums: [*]const T,
+                ) void {
                     const cols = part.col_end - part.col_begin;
                     const size = g.m * g.n;
                     if (g.splits > 1) {
-                        const partial = @as([*]T, @ptrCast(@alignCast(p.shared))) + (part.split * g.batch + batch) * size;
-                        for (0..rows) |r| {
-                            const to = partial + r * g.n + part.col_begin;
+                        const partial: [*]T = @ptrCast(@alignCast(p.shared));
+                        const corner = (part.split * g.batch + batch) * size + part.col_begin;
+                        for (0..g.m) |r| {
+                            const to = partial + corner + r * g.n;
                             @memcpy(to[0..cols], sums[r * cols ..][0..cols]);
                         }
                         return;
                     }
                     const c = @as([*]S, @ptrCast(@alignCast(p.c))) + batch * size;
-                    for (0..rows) |r| {
+                    for (0..g.m) |r| {
                         const to = c + r * g.c_row_stride + part.col_begin * g.c_col_stride;
-                        for (0..cols) |j| to[j * g.c_col_stride] = gemm.narrow(d, sums[r * cols + j]);
+                        for (0..cols) |j| {
+                            to[j * g.c_col_stride] = gemm.narrow(d, sums[r * cols + j]);
+                        }
                     }
                 }
 
-                fn alongDepth(b: [*]const S, stride: i64, count: u64, a: [*]const T, sums: [*]T, cols: u64) void {
+                fn alongDepth(
+                    b: [*]const S,
+                    stride: i64,
+                    count: u64,
+                    a: Lines,
+                    sums: [*]T,
+                    cols: u64,
+                ) void {
                     @setEvalBranchQuota(20_000);
                     var col: u64 = 0;
-                    while (col + 4 <= cols) : (col += 4) dots(4, b, stride, col, count, a, sums, cols);
-                    while (col < cols) : (col += 1) dots(1, b, stride, col, count, a, sums, cols);
+                    while (col + width_max <= cols) : (col += width_max) {
+                        dots(width_max, b, stride, col, count, &a, sums, cols);
+                    }
+                    if (width_max > 1) while (col < cols) : (col += 1) {
+                        dots(1, b, stride, col, count, &a, sums, cols);
+                    };
                 }
 
                 /// `width` neighbouring columns of B by all rows of A.
@@ -127,23 +191,27 @@ pub fn Thin(comptime d: DType) type {
                     stride: i64,
                     col: u64,
                     count: u64,
-                    a: [*]const T,
+                    a: *const Lines,
                     sums: [*]T,
                     cols: u64,
                 ) void {
                     // Independent chains enough to cover the latency of a multiply-add.
-                    const unroll = if (width * rows >= 8) 1 else if (width * rows >= 4) 2 else 4;
+                    const unroll = @max(1, 8 / (width * rows));
                     var line: [width][*]const S = undefined;
-                    inline for (0..width) |w| line[w] = at(S, b, @as(i64, @intCast(col + w)) * stride);
+                    inline for (0..width) |w| {
+                        line[w] = at(S, b, @as(i64, @intCast(col + w)) * stride);
+                    }
                     var acc: [unroll][rows][width]V = @splat(@splat(@splat(@splat(0))));
                     var k: u64 = 0;
                     while (k + unroll * lanes <= count) : (k += unroll * lanes) {
                         inline for (0..unroll) |u| {
-                            var column: [width]V = undefined;
-                            inline for (0..width) |w| column[w] = packer.load(line[w] + k + u * lanes);
+                            var y: [width]V = undefined;
+                            inline for (0..width) |w| y[w] = packer.load(line[w] + k + u * lanes);
                             inline for (0..rows) |r| {
-                                const x: V = a[r * chunk + k + u * lanes ..][0..lanes].*;
-                                inline for (0..width) |w| acc[u][r][w] = multiplyAdd(x, column[w], acc[u][r][w]);
+                                const x: V = a[r][k + u * lanes ..][0..lanes].*;
+                                inline for (0..width) |w| {
+                                    acc[u][r][w] = multiplyAdd(x, y[w], acc[u][r][w]);
+                                }
                             }
                         }
                     }
@@ -151,29 +219,40 @@ pub fn Thin(comptime d: DType) type {
                         var v = acc[0][r][w];
                         inline for (1..unroll) |u| v = plus(v, acc[u][r][w]);
                         var total = fold(.sum, v);
-                        for (k..count) |i| total = multiplyAdd(packer.widen(line[w][i]), a[r * chunk + i], total);
+                        for (k..count) |i| {
+                            total = multiplyAdd(packer.widen(line[w][i]), a[r][i], total);
+                        }
                         sums[r * cols + col + w] = plus(sums[r * cols + col + w], total);
                     };
                 }
 
-                fn alongCols(b: [*]const S, stride: i64, count: u64, a: [*]const T, sums: [*]T, cols: u64) void {
+                fn alongCols(
+                    b: [*]const S,
+                    stride: i64,
+                    count: u64,
+                    a: Lines,
+                    sums: [*]T,
+                    cols: u64,
+                ) void {
                     @setEvalBranchQuota(20_000);
                     var k: u64 = 0;
                     while (k < count) : (k += strip) {
                         const height = @min(strip, count - k);
                         const from = at(S, b, @as(i64, @intCast(k)) * stride);
+                        var lines: Lines = undefined;
+                        inline for (0..rows) |r| lines[r] = a[r] + k;
                         var col: u64 = 0;
-                        while (col + 4 * lanes <= cols) : (col += 4 * lanes) {
-                            add(4, from + col, stride, height, a + k, sums + col, cols);
+                        while (col + width_max * lanes <= cols) : (col += width_max * lanes) {
+                            add(width_max, from + col, stride, height, &lines, sums + col, cols);
                         }
-                        while (col + lanes <= cols) : (col += lanes) {
-                            add(1, from + col, stride, height, a + k, sums + col, cols);
-                        }
+                        if (width_max > 1) while (col + lanes <= cols) : (col += lanes) {
+                            add(1, from + col, stride, height, &lines, sums + col, cols);
+                        };
                         while (col < cols) : (col += 1) inline for (0..rows) |r| {
                             var total: T = 0;
                             for (0..height) |i| {
-                                const x = packer.widen(at(S, from + col, @as(i64, @intCast(i)) * stride)[0]);
-                                total = multiplyAdd(x, a[r * chunk + k + i], total);
+                                const y = at(S, from + col, @as(i64, @intCast(i)) * stride)[0];
+                                total = multiplyAdd(packer.widen(y), lines[r][i], total);
                             }
                             sums[r * cols + col] = plus(sums[r * cols + col], total);
                         };
@@ -185,18 +264,18 @@ pub fn Thin(comptime d: DType) type {
                     b: [*]const S,
                     stride: i64,
                     height: u64,
-                    a: [*]const T,
+                    a: *const Lines,
                     sums: [*]T,
                     cols: u64,
                 ) void {
                     var acc: [rows][width]V = @splat(@splat(@splat(0)));
                     var row = b;
                     for (0..height) |i| {
-                        var v: [width]V = undefined;
-                        inline for (0..width) |w| v[w] = packer.load(row + w * lanes);
+                        var y: [width]V = undefined;
+                        inline for (0..width) |w| y[w] = packer.load(row + w * lanes);
                         inline for (0..rows) |r| {
-                            const x: V = @splat(a[r * chunk + i]);
-                            inline for (0..width) |w| acc[r][w] = multiplyAdd(x, v[w], acc[r][w]);
+                            const x: V = @splat(a[r][i]);
+                            inline for (0..width) |w| acc[r][w] = multiplyAdd(x, y[w], acc[r][w]);
                         }
                         row = at(S, row, stride);
                     }
