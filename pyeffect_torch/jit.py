@@ -29,7 +29,8 @@ from pyeffect_torch.core.array import (
     from_buffer,
 )
 from pyeffect_torch.core.errors import ArgumentError, ForeignHandleError, TraceError
-from pyeffect_torch.core.graph import live_leaf
+from pyeffect_torch.core.graph import live_leaf, placeholders_of
+from pyeffect_torch.core.printer import IR
 from pyeffect_torch.core.trace import Trace, frames, leak_error, trace
 from pyeffect_torch.ops.base import operand
 from pyeffect_torch.runtime.base import REGISTERED, Executable, Runtime
@@ -102,6 +103,20 @@ class Compiled:
     # --- calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        entry, leaves, runtime, dynamic, flags = self._resolve(args, kwargs)
+        if flags & PLACEHOLDER_FLAG or entry.live or (flags & LEAF_FLAG and _any_live(leaves)):
+            return self._inline(entry, leaves)
+        return self._execute(entry, leaves, runtime, dynamic)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """Return the traced program of these arguments, to print, compile and explain."""
+        entry, _, runtime, dynamic, _ = self._resolve(args, kwargs)
+        return Lowered(self, entry, runtime, dynamic)
+
+    def _resolve(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[_Entry, list[Array], Runtime, Any, int]:
+        """Find or trace the signature of a call."""
         statics: Any = ()
         dynamic: Any = args
         if self.static_argnums or self.static_argnames:
@@ -129,12 +144,10 @@ class Compiled:
         key = (runtime.mask, structure, bool(kwargs), statics, *types)
         entry = self._cache.get(key)
         if entry is None:
-            entry = self._miss(key, leaves, structure, bool(kwargs), statics, args)
+            entry = self._miss(key, leaves, structure, bool(kwargs), statics)
         else:
             self._stats.hits += 1
-        if flags & PLACEHOLDER_FLAG or entry.live or (flags & LEAF_FLAG and _any_live(leaves)):
-            return self._inline(entry, leaves)
-        return self._execute(entry, leaves, runtime, dynamic)
+        return entry, leaves, runtime, dynamic, flags
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         """Separate static arguments, which must be hashable, from dynamic ones."""
@@ -175,7 +188,6 @@ class Compiled:
         structure: tree.Structure,
         has_kwargs: bool,
         statics: Any,
-        args: Any,
     ) -> _Entry:
         """Trace, once for all threads that ask for the signature at the same time."""
         while True:
@@ -230,7 +242,7 @@ class Compiled:
         captured = traced.captures
         placeholders = [a for a in captured if a.flags & PLACEHOLDER_FLAG]
         if placeholders and not frames():
-            raise leak_error(next(iter(_placeholders(placeholders[0]))))
+            raise leak_error(placeholders_of(placeholders[0])[0])
         live = bool(placeholders) or any(live_leaf(a) for a in captured)
         hidden = traced.arguments[0].serial
         uses_key = any(
@@ -283,9 +295,7 @@ class Compiled:
     # --- inlining and execution
 
     def _inline(self, entry: _Entry, leaves: Sequence[Array]) -> Any:
-        if self.donate_argnums:
-            pass  # donation has no meaning inside a trace: the outermost call decides
-        body = entry.traced.body
+        body = entry.traced.body  # donation has no meaning here: the outermost call decides
         key = late.functions.implicit_key() if entry.uses_key else entry.traced.arguments[0]
         roots = body.inline([*entry.traced.captures, key, *leaves])
         return tree.unflatten(entry.structure, roots)
@@ -410,10 +420,28 @@ class Compiled:
             self._cache.clear()
 
 
-def _placeholders(array: Array) -> list[Array]:
-    from pyeffect_torch.core.graph import placeholders_of
+class Lowered:
+    """A traced signature of a compiled function; `Compiled.lower` makes it."""
 
-    return placeholders_of(array) or [array]
+    def __init__(self, owner: Compiled, entry: _Entry, runtime: Runtime, dynamic: Any) -> None:
+        self._owner = owner
+        self._entry = entry
+        self._runtime = runtime
+        self._dynamic = dynamic
+
+    def ir(self) -> IR:
+        """Return the semantic graph as printable text."""
+        return IR(self._owner.name, self._entry.traced.body, ())
+
+    def compile(self) -> Executable:
+        """Compile now, if no call has, and return the executable."""
+        return self._entry.executable or self._owner._prepare(  # noqa: SLF001 - one module
+            self._entry, self._runtime, self._dynamic
+        )
+
+    def explain(self) -> dict[str, Any]:
+        """Return what was compiled: passes with their times, regions, kernels, memory plan."""
+        return self.compile().explain()
 
 
 def _any_live(leaves: Sequence[Array]) -> bool:

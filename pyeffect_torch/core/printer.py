@@ -42,7 +42,7 @@ def print_body(body: Body, name: str, names: Sequence[str] = (), indent: str = "
     labels: dict[int, str] = {}
     formals: list[str] = []
     for index, formal in enumerate(body.formals):
-        label = names[index] if index < len(names) else f"%{len(labels)}"
+        label = names[index] if index < len(names) else f"%in{index}"
         labels[formal.serial] = label
         formals.append(f"{label}: {type_text(formal)}")
     rows: list[tuple[str, str]] = []

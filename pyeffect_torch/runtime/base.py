@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -115,7 +116,8 @@ class Runtime:
             if found is not None:
                 self._executables.move_to_end(key)
                 return found
-        made = self.compile(program, optimize)
+        # A cached executable must not keep the arrays that its first caller captured.
+        made = self.compile(replace(program, captured=(), scalars=()), optimize)
         with self._lock:
             self._executables[key] = made
             while len(self._executables) > self.capacity:
