@@ -6,6 +6,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMPS := $(VENV)/stamps
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+FUZZ_COUNT ?= 1000000
+FUZZ_SEED ?= $(shell date +%s)
 ZIG_SOURCES := build.zig $(shell find zig -name '*.zig' 2>/dev/null)
 
 .DEFAULT_GOAL := help
@@ -22,8 +24,9 @@ demo: $(STAMPS)/examples $(STAMPS)/native ## train a small GPT on Python source 
 test: $(STAMPS)/dev zig-test ## run every test, Zig's and Python's
 	$(PY) -m pytest -n 2
 
-zig-test: $(STAMPS)/native ## run the tests of the Zig files only
+zig-test: $(STAMPS)/native ## run the tests of the Zig files, and the fuzzer for a moment
 	$(PY) hatch_build.py test --summary new
+	$(PY) hatch_build.py fuzz -- --count 20000 --seed $(FUZZ_SEED)
 
 lint: $(STAMPS)/dev ## ruff, types, import layers, zig fmt
 	$(PY) -m ruff check
@@ -43,8 +46,8 @@ fmt: $(STAMPS)/dev ## format Python and Zig, and mend what ruff can
 bench: $(STAMPS)/dev $(STAMPS)/native ## run each benchmark
 	@set -e; for file in bench/*.py; do echo "== $$file"; $(PY) "$$file"; done
 
-fuzz: $(STAMPS)/dev $(STAMPS)/native ## feed the core a million mutated programs
-	$(PY) tools/fuzz_programs.py
+fuzz: $(STAMPS)/base ## feed the core FUZZ_COUNT (a million) mutated programs
+	$(PY) hatch_build.py fuzz -- --count $(FUZZ_COUNT) --seed $(FUZZ_SEED)
 
 wheel: $(STAMPS)/base ## build this machine's wheel into dist/
 	$(PY) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .

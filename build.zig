@@ -4,6 +4,7 @@
 //!   zig build                      library and C header, into zig-out or `-p DIR`
 //!   zig build -Dkernels=native     the same with only this machine's best kernels: quicker
 //!   zig build test                 the unit tests of zig/tests.zig
+//!   zig build fuzz -- --count N    mutated programs against decoder, verifier, compiler and run
 //!   zig build gen                  rewrites the committed files that follow from the Zig types
 //!   zig build gen-fresh            the same files, into zig-out or `-p DIR`, to compare
 //!   zig build fmt                  fails on a file that is not formatted
@@ -98,6 +99,7 @@ pub fn build(b: *std.Build) void {
 
     addLibrary(b, settings, objects);
     addTests(b, settings, objects);
+    addFuzzer(b, settings, objects);
     addGenerated(b);
     const check = b.addFmt(.{ .paths = &.{ b.path("build.zig"), b.path("zig") }, .check = true });
     b.step("fmt", "Fail on a file that `zig fmt` would change").dependOn(&check.step);
@@ -239,6 +241,19 @@ fn addTests(b: *std.Build, settings: Settings, objects: []const *Compile) void {
         .filters = if (filter) |text| b.dupeStrings(&.{text}) else &.{},
     });
     b.step("test", "Run the unit tests").dependOn(&b.addRunArtifact(unit).step);
+}
+
+fn addFuzzer(b: *std.Build, settings: Settings, objects: []const *Compile) void {
+    const path = "zig/wire_fuzz.zig";
+    const fuzzer = b.addExecutable(.{
+        .name = "wire_fuzz",
+        .root_module = addRootModule(b, settings, objects, path, settings.target, .safe),
+        .use_llvm = true,
+    });
+    const run = b.addRunArtifact(fuzzer);
+    run.stdio = .inherit;
+    run.addPassthruArgs();
+    b.step("fuzz", "Run the mutation fuzzer with the arguments after --").dependOn(&run.step);
 }
 
 fn addGenerated(b: *std.Build) void {

@@ -118,6 +118,16 @@ def test_zig_does_without_what_hides_errors() -> None:
     assert [at for at, line in lines_of(".zig") if ZIG_BANNED.search(line.split("//")[0])] == []
 
 
+def test_every_zig_test_is_collected() -> None:
+    collected = set(re.findall(r'@import\("(.+?)"\)', (ROOT / "zig/tests.zig").read_text()))
+    with_tests = {
+        path.relative_to(ROOT / "zig").as_posix()
+        for path in tracked(".zig")
+        if path.name != "tests.zig" and re.search(r"^test\b", path.read_text(), re.MULTILINE)
+    }
+    assert collected == with_tests, "list each file with tests in zig/tests.zig"
+
+
 @pytest.mark.parametrize(
     ("pattern", "what"),
     [
