@@ -3,8 +3,8 @@
 //!     wire_fuzz [--seed N] [--first N] [--count N] [--corpus DIR] [--save FILE]
 //!
 //! Each case takes a generated program or a file of the corpus, breaks it (or leaves it as it is)
-//! and takes it as far as it goes: decoder, verifier, compiler, run. Nothing may panic, crash or
-//! write behind its memory. A case depends on the seed and its number only: a crash prints both,
+//! and takes it as far as it goes: decoder, verifier, compiler, run. Nothing may panic, crash,
+//! hang or write behind its memory. A case depends on the seed and its number only: a crash prints both,
 //! and `--first` starts there; `--save` writes the bytes of each case, so of the last one.
 //!
 //! At the end it prints how far the cases came; fewer than 30 % past the decoder or 1 % through a
@@ -30,12 +30,16 @@ const executed_percent_min = 1;
 /// Instructions of a generated program at most.
 const instruction_count_max = 24;
 const corpus_file_bytes_max = 1 << 22;
+/// A case that takes longer hangs; a slow one takes a tenth of a second.
+const case_seconds_max = 60;
 
 const Error = error{
     /// An argument that is not one of those above.
     BadArguments,
     /// A kernel wrote behind its memory; the case was printed.
     Overrun,
+    /// Two runs that must give the same bits did not; the case was printed.
+    Differs,
     /// The program that was generated is refused; the case was printed.
     GeneratedRefused,
     /// Too few cases came far enough.
@@ -64,6 +68,7 @@ var current_seed: u64 = 0;
 var current_case: u64 = 0;
 
 extern "c" fn abort() noreturn;
+extern "c" fn alarm(seconds: c_uint) c_uint;
 
 fn onPanic(message: []const u8, return_address: ?usize) noreturn {
     std.debug.print("--seed {d} --first {d} --count 1\n", .{ current_seed, current_case });
@@ -88,6 +93,7 @@ pub fn main(init: std.process.Init) !void {
     current_seed = options.seed;
     for (options.first..options.first + options.count) |case| {
         current_case = case;
+        _ = alarm(case_seconds_max);
         var case_arena: std.heap.ArenaAllocator = .init(std.heap.smp_allocator);
         defer case_arena.deinit();
         const chosen = try chooseCase(case_arena.allocator(), corpus);
@@ -137,7 +143,7 @@ fn installHandlers() void {
         .mask = std.posix.sigemptyset(),
         .flags = std.posix.SA.RESETHAND,
     };
-    for ([_]std.posix.SIG{ .SEGV, .BUS, .ILL, .FPE }) |signal| {
+    for ([_]std.posix.SIG{ .SEGV, .BUS, .ILL, .FPE, .ALRM }) |signal| {
         std.posix.sigaction(signal, &action, null);
     }
 }
@@ -213,14 +219,13 @@ fn runCase(
     statistics.verified += 1;
     if (!executes) return;
     var prng: std.Random.DefaultPrng = .init(~caseSeed());
-    const random = prng.random();
-    const optimize = random.boolean();
-    switch (try executor.execute(std.heap.smp_allocator, random, bytes, optimize)) {
+    switch (try executor.execute(std.heap.smp_allocator, prng.random(), bytes, &program)) {
         .refused => return,
         .too_large => {},
         .completed => statistics.completed += 1,
         .failed => statistics.failed += 1,
         .overrun => return error.Overrun,
+        .differs => return error.Differs,
     }
     statistics.compiled += 1;
 }

@@ -1,11 +1,15 @@
-//! The last step of the fuzzer: a program that type-checks is compiled and run on random inputs,
-//! under small limits. Every buffer is followed by bytes that no kernel may touch.
+//! The last step of the fuzzer: a program that type-checks is compiled with and without
+//! optimisation and each plan is run twice on the same random inputs, under small limits. Every
+//! buffer is followed by bytes that no kernel may touch. The two runs of a plan differ in what fresh
+//! memory holds and in whether outputs take the memory of donated inputs, and must give the same
+//! bits; so must the two plans if the program computes with integers only.
 const std = @import("std");
 const assert = std.debug.assert;
 const Allocator = std.mem.Allocator;
 const abi = @import("abi_types.zig");
 const compile = @import("compile.zig");
 const executor = @import("cpu/executor.zig");
+const ir = @import("ir.zig");
 const kernel_table = @import("cpu/kernel_table.zig");
 const plans = @import("plan.zig");
 const wire_fuzz_generate = @import("wire_fuzz_generate.zig");
@@ -29,7 +33,14 @@ pub const Outcome = enum {
     failed,
     /// A kernel wrote behind its memory.
     overrun,
+    /// Two runs that must give the same bits did not.
+    differs,
 };
+
+/// What one run left behind.
+const Result = struct { outcome: Outcome, outputs: []const []const u8 };
+
+const RunOptions = struct { fill: u8, in_place: bool };
 
 pub const Executor = struct {
     pool: Pool,
@@ -43,66 +54,88 @@ pub const Executor = struct {
         x.pool.deinit();
     }
 
-    /// Compiles and runs `bytes`.
+    /// Compiles and runs `bytes`, which hold `program`.
     pub fn execute(
         x: *Executor,
         gpa: Allocator,
         random: std.Random,
         bytes: []const u8,
-        optimize: bool,
+        program: *const ir.Program,
     ) Allocator.Error!Outcome {
+        var arena: std.heap.ArenaAllocator = .init(gpa);
+        defer arena.deinit();
+        var inputs: ?[]const []const u8 = null;
+        var last: ?Result = null;
+        for ([_]bool{ false, true }) |optimize| {
+            var plan = (try x.compiled(gpa, bytes, optimize)) orelse return .refused;
+            defer plan.deinit();
+            if (!isSmall(&plan)) return .too_large;
+            if (inputs == null) inputs = try randomInputs(arena.allocator(), random, &plan);
+            const fresh: RunOptions = .{ .fill = 0xff, .in_place = false };
+            const reused: RunOptions = .{ .fill = 0, .in_place = true };
+            const first = try x.run(arena.allocator(), &plan, inputs.?, fresh);
+            const second = try x.run(arena.allocator(), &plan, inputs.?, reused);
+            if (first.outcome == .overrun or second.outcome == .overrun) return .overrun;
+            if (!areEqual(first, second)) return .differs;
+            if (last) |result| {
+                if (isExact(program) and !areEqual(result, first)) return .differs;
+            }
+            last = first;
+        }
+        return last.?.outcome;
+    }
+
+    fn compiled(
+        x: *Executor,
+        gpa: Allocator,
+        bytes: []const u8,
+        optimize: bool,
+    ) Allocator.Error!?plans.Plan {
         var control: Control = .{};
         var details: abi.Error = .{};
-        var plan = compile.compile(gpa, bytes, .{
+        return compile.compile(gpa, bytes, .{
             .optimize = optimize,
             .kernels = x.kernels,
             .control = &control,
         }, &details) catch |failure| switch (failure) {
-            error.OutOfMemory => return error.OutOfMemory,
-            else => return .refused,
+            error.OutOfMemory => error.OutOfMemory,
+            else => null,
         };
-        defer plan.deinit();
-        if (!isSmall(&plan)) return .too_large;
-        var arena: std.heap.ArenaAllocator = .init(gpa);
-        defer arena.deinit();
-        return x.run(arena.allocator(), random, &plan, &control);
     }
 
     fn run(
         x: *Executor,
         arena: Allocator,
-        random: std.Random,
         plan: *const plans.Plan,
-        control: *Control,
-    ) Allocator.Error!Outcome {
+        inputs: []const []const u8,
+        options: RunOptions,
+    ) Allocator.Error!Result {
+        var memory: Memory = .{ .arena = arena, .fill = options.fill };
         const bases = try arena.alloc([*]u8, plan.baseCount());
-        var guarded: std.ArrayList([]u8) = .empty;
-        bases[0] = (try guardedBytes(arena, &guarded, plan.arena_bytes)).ptr;
+        bases[0] = (try memory.take(plan.arena_bytes)).ptr;
         bases[1] = @constCast(plan.constants.ptr);
-        for (plan.inputs, 0..) |input, i| {
-            const memory = try guardedBytes(arena, &guarded, input.bytes);
-            const count: i64 = @intCast(input.bytes / input.dtype.bytes());
-            const values = try wire_fuzz_generate.randomBytes(arena, random, .{
-                .dtype = input.dtype,
-                .dims = &.{count},
-            });
-            @memcpy(memory[0..values.len], values);
-            bases[plans.Plan.inputBase(i)] = memory.ptr;
+        for (inputs, 0..) |input, i| {
+            const copy = try memory.take(input.len);
+            @memcpy(copy, input);
+            bases[plans.Plan.inputBase(i)] = copy.ptr;
         }
-        for (plan.outputs, 0..) |output, i| {
-            const in_place = output.alias != plans.no_alias and random.boolean();
-            bases[plan.outputBase(i)] = if (in_place)
-                bases[plans.Plan.inputBase(output.alias)]
+        const outputs = try arena.alloc([]const u8, plan.outputs.len);
+        for (outputs, plan.outputs, 0..) |*to, output, i| {
+            const in_place = options.in_place and output.alias != plans.no_alias;
+            to.* = if (in_place)
+                bases[plans.Plan.inputBase(output.alias)][0..@intCast(output.bytes)]
             else
-                (try guardedBytes(arena, &guarded, output.bytes)).ptr;
+                try memory.take(output.bytes);
+            bases[plan.outputBase(i)] = @constCast(to.ptr);
         }
         const stride = std.mem.alignForward(u64, plan.scratch_bytes, 64);
-        const scratch = try guardedBytes(arena, &guarded, 2 * stride);
+        const scratch = try memory.take(2 * stride);
+        var control: Control = .{};
         var execution: executor.Execution = .{
             .plan = plan,
             .table = x.kernels.table,
             .pool = &x.pool,
-            .control = control,
+            .control = &control,
             .bases = bases,
             .pointers = try arena.alloc([*]u8, plan.pointer_count_max),
             .scratch = scratch.ptr,
@@ -110,35 +143,75 @@ pub const Executor = struct {
             .worker_count = 1,
         };
         const outcome = execution.run();
-        for (guarded.items, 0..) |guard, n| {
-            if (std.mem.allEqual(u8, guard, guard_value)) continue;
-            std.debug.print("overrun of memory {d}: arena, inputs, outputs, scratch\n", .{n});
-            return .overrun;
-        }
+        if (!memory.isWhole()) return .{ .outcome = .overrun, .outputs = &.{} };
         return switch (outcome) {
-            .completed => .completed,
-            .cancelled, .failed => .failed,
+            .completed => .{ .outcome = .completed, .outputs = outputs },
+            .cancelled, .failed => .{ .outcome = .failed, .outputs = &.{} },
         };
     }
 };
+
+/// Buffers of one run, each with guard bytes behind it.
+const Memory = struct {
+    arena: Allocator,
+    /// What fresh memory holds.
+    fill: u8,
+    guards: std.ArrayList([]const u8) = .empty,
+
+    fn take(m: *Memory, bytes: u64) Allocator.Error![]align(64) u8 {
+        const count: usize = @intCast(bytes);
+        const block = try m.arena.alignedAlloc(u8, .@"64", count + guard_bytes);
+        @memset(block[0..count], m.fill);
+        @memset(block[count..], guard_value);
+        try m.guards.append(m.arena, block[count..]);
+        return block[0..count];
+    }
+
+    fn isWhole(m: *const Memory) bool {
+        for (m.guards.items, 0..) |guard, n| {
+            if (std.mem.allEqual(u8, guard, guard_value)) continue;
+            std.debug.print("overrun of memory {d}: arena, inputs, outputs, scratch\n", .{n});
+            return false;
+        }
+        return true;
+    }
+};
+
+fn randomInputs(
+    arena: Allocator,
+    random: std.Random,
+    plan: *const plans.Plan,
+) Allocator.Error![]const []const u8 {
+    const inputs = try arena.alloc([]const u8, plan.inputs.len);
+    for (inputs, plan.inputs) |*to, input| {
+        const count: i64 = @intCast(input.bytes / input.dtype.bytes());
+        const t: ir.Type = .{ .dtype = input.dtype, .dims = &.{count} };
+        to.* = try wire_fuzz_generate.randomBytes(arena, random, t);
+    }
+    return inputs;
+}
+
+fn areEqual(a: Result, b: Result) bool {
+    if (a.outcome != b.outcome) return false;
+    for (a.outputs, b.outputs, 0..) |x, y, n| {
+        if (std.mem.eql(u8, x, y)) continue;
+        std.debug.print("output {d} differs\n", .{n});
+        return false;
+    }
+    return true;
+}
+
+/// No value is a float, so that every plan gives the same bits.
+fn isExact(program: *const ir.Program) bool {
+    for (program.value_types) |t| {
+        if (program.types[t.index()].dtype.isFloat()) return false;
+    }
+    return true;
+}
 
 fn isSmall(plan: *const plans.Plan) bool {
     var total = plan.arena_bytes +| plan.scratch_bytes;
     for (plan.inputs) |input| total +|= input.bytes;
     for (plan.outputs) |output| total +|= output.bytes;
     return total <= memory_bytes_max and plan.cost_ns <= cost_ns_max;
-}
-
-fn guardedBytes(
-    arena: Allocator,
-    guarded: *std.ArrayList([]u8),
-    bytes: u64,
-) Allocator.Error![]align(64) u8 {
-    const count: usize = @intCast(bytes);
-    const memory = try arena.alignedAlloc(u8, .@"64", count + guard_bytes);
-    // Undefined memory is anything: make it something that is no valid float or index.
-    @memset(memory[0..count], 0xff);
-    @memset(memory[count..], guard_value);
-    try guarded.append(arena, memory[count..]);
-    return memory;
 }
