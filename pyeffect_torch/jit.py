@@ -21,14 +21,16 @@ from pyeffect_torch.core import late, source, tree
 from pyeffect_torch.core.array import (
     DEAD_FLAG,
     LEAF_FLAG,
+    LITERAL,
     PLACEHOLDER_FLAG,
     RUNTIME_SHIFT,
     Array,
     Deleted,
     deleted_error,
-    from_buffer,
+    from_buffers,
 )
 from pyeffect_torch.core.errors import ArgumentError, ForeignHandleError, TraceError
+from pyeffect_torch.core.flattener import Flattener, compile_flattener
 from pyeffect_torch.core.graph import live_leaf, placeholders_of
 from pyeffect_torch.core.printer import IR
 from pyeffect_torch.core.trace import Trace, frames, leak_error, trace
@@ -51,7 +53,20 @@ class _Entry:
     executable: Executable | None = None
     uses_key: bool = False
     live: bool = False
+    flatten: Flattener | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(slots=True, eq=False)
+class _Last:
+    """What the hot path compares a call with."""
+
+    entry: _Entry
+    flatten: Flattener
+    flags: int
+    shapes: list[Any]
+    dtypes: list[Any]
+    runtime: Runtime
 
 
 @dataclass(slots=True)
@@ -98,15 +113,59 @@ class Compiled:
         self._tracing: dict[Any, tuple[int, threading.Event]] = {}
         self._stats = Stats()
         self._reason = "it has not been called yet"
+        self._last: _Last | None = None
         functools.update_wrapper(self, f, updated=())  # attributes of f are not ours
 
     # --- calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # The hot path: the signature of the last call again, on concrete arrays of one runtime.
+        last = self._last
+        if last is not None and not kwargs:
+            leaves = last.flatten(args)
+            if leaves is not None:
+                try:
+                    flags = 0
+                    for leaf in leaves:
+                        flags |= leaf.flags
+                    if (
+                        flags == last.flags
+                        and [leaf.shape for leaf in leaves] == last.shapes
+                        and [leaf.dtype for leaf in leaves] == last.dtypes
+                    ):
+                        self._stats.hits += 1
+                        return self._execute(last.entry, leaves, last.runtime, args)
+                except AttributeError:
+                    pass  # a leaf that is no array: the general path converts or refuses it
         entry, leaves, runtime, dynamic, flags = self._resolve(args, kwargs)
         if flags & PLACEHOLDER_FLAG or entry.live or (flags & LEAF_FLAG and _any_live(leaves)):
             return self._inline(entry, leaves)
+        if not (flags & LEAF_FLAG or self.static_argnums or self.static_argnames or kwargs):
+            self._remember(entry, leaves, runtime, args, flags)
         return self._execute(entry, leaves, runtime, dynamic)
+
+    def _remember(
+        self,
+        entry: _Entry,
+        leaves: list[Array],
+        runtime: Runtime,
+        args: tuple[Any, ...],
+        flags: int,
+    ) -> None:
+        """Let the next call of this signature take the hot path."""
+        last = self._last
+        if flags != runtime.flags or (last is not None and last.entry is entry):
+            return
+        if entry.flatten is None:
+            entry.flatten = compile_flattener(tree.structure(args)) or (lambda args: None)
+        self._last = _Last(
+            entry,
+            entry.flatten,
+            flags,
+            [leaf.shape for leaf in leaves],
+            [leaf.dtype for leaf in leaves],
+            runtime,
+        )
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Return the traced program of these arguments, to print, compile and explain."""
@@ -351,16 +410,9 @@ class Compiled:
         executable = entry.executable or self._prepare(entry, runtime, dynamic)
         program = entry.program
         assert program is not None
-        inputs: list[Any] = []
-        missing: list[Array] | None = None
-        for leaf in leaves:
-            buf = leaf.buf
-            if buf is None:
-                missing = missing or []
-                missing.append(leaf)
-            inputs.append(buf)
-        if missing is not None:
-            inputs = self._concrete(leaves, missing, runtime)
+        inputs = [leaf.buf for leaf in leaves]
+        if None in inputs:
+            inputs = self._concrete(leaves, runtime)
         if entry.uses_key:
             inputs.insert(0, runtime.upload(late.functions.fresh_key_bits()))
         donated: list[Array] = []
@@ -372,19 +424,14 @@ class Compiled:
             for array in donated:
                 array.buf = gone
                 array.flags |= DEAD_FLAG
-        mask = runtime.mask
         return tree.unflatten(
-            entry.structure,
-            [
-                from_buffer(buf, shape, dtype, mask)
-                for buf, (shape, dtype) in zip(outputs, program.outputs, strict=True)
-            ],
+            entry.structure, from_buffers(outputs, program.outputs, runtime.flags)
         )
 
     @staticmethod
-    def _concrete(leaves: list[Array], missing: list[Array], runtime: Runtime) -> list[Any]:
+    def _concrete(leaves: list[Array], runtime: Runtime) -> list[Any]:
         """Compute lazy arguments in one request; literals are uploaded."""
-        compute_arrays([a for a in missing if a.inputs or not isinstance(a.params, np.generic)])
+        compute_arrays([a for a in leaves if a.buf is None and a.op is not LITERAL])
         return [
             runtime.upload(np.asarray(leaf.params)) if leaf.buf is None else leaf.buf
             for leaf in leaves
@@ -418,6 +465,7 @@ class Compiled:
         """Drop the cached programs; the counts stay."""
         with self._lock:
             self._cache.clear()
+            self._last = None
 
 
 class Lowered:

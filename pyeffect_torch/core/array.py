@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pyeffect_torch.core import source
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import ForeignHandleError, InvalidHandleError
 from pyeffect_torch.core.methods import Methods
-from pyeffect_torch.core.op import Affine, Derivative, Nondiff, Op, Shape, declare, no_attributes
+from pyeffect_torch.core.op import Affine, Derivative, Nondiff, Op, Shape, Type, declare, no_attributes
 
 PLACEHOLDER_FLAG: Final = 1
 """The array depends on a placeholder: it has no value."""
@@ -208,6 +209,19 @@ def from_buffer(buf: Any, shape: Shape, dtype: DType, runtime_bit: int) -> Array
     array = make(CONST, (), None, shape, dtype, runtime_bit << RUNTIME_SHIFT)
     array.buf = buf
     return array
+
+
+def from_buffers(bufs: Sequence[Any], types: Sequence[Type], flags: int) -> list[Array]:
+    """Return concrete arrays over the buffers of a call; they carry no source line.
+
+    Written out for the hot path of compiled calls: capturing a line would double the cost.
+    """
+    out: list[Array] = []
+    for buf, (shape, dtype) in zip(bufs, types, strict=True):
+        array = Array(CONST, (), None, shape, dtype, flags, None, next(_serials))
+        array.buf = buf
+        out.append(array)
+    return out
 
 
 def literal(value: Any, dtype: DType) -> Array:
