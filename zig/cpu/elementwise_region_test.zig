@@ -87,6 +87,8 @@ test "operands of every layout" {
         try checkLayout(d, &.{ 5, 768 }, &.{ 1, 0 }, 0);
         try checkLayout(d, &.{ 40, 50 }, &.{ 1, 40 }, 0);
         try checkLayout(d, &.{ 3, 70, 65 }, &.{ 5000, 1, 70 }, 0);
+        try checkLayout(d, &.{ 5, 13000 }, &.{ 1, 5 }, 0);
+        try checkLayout(d, &.{ 300, 200 }, &.{ 1, 301 }, 0);
         try checkLayout(d, &.{ 3, 33, 4, 31 }, &.{ 31, 1, 4096, 94 }, 0);
         try checkLayout(d, &.{ 64, 96 }, &.{ -1, 64 }, 63);
         try checkLayout(d, &.{ 4, 3, 5, 2, 6 }, &.{ 0, 12, 0, 6, 1 }, 0);

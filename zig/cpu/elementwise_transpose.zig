@@ -17,9 +17,12 @@ pub const Shape = extern struct {
     source_row: i64,
     source_column: i64,
     result_row: u64,
-    /// Tasks of one matrix, each `rows_per_task` rows (a multiple of `strip`) of it.
-    tasks_per_matrix: u64,
+    /// Tasks of one matrix along both axes, each `rows_per_task` (a multiple of `strip`) by
+    /// `columns_per_task` of it.
+    row_tasks: u64,
+    column_tasks: u64,
     rows_per_task: u64,
+    columns_per_task: u64,
     outer_rank: u64,
     outer: [rank_max]Outer,
 };
@@ -40,10 +43,11 @@ pub fn run(shape: *const Shape, bytes: u8, to: [*]u8, from: [*]const u8, task: u
 }
 
 fn runUnits(comptime T: type, shape: *const Shape, to: [*]u8, from: [*]const u8, task: u64) void {
-    var matrix = task / shape.tasks_per_matrix;
-    const first = task % shape.tasks_per_matrix * shape.rows_per_task;
+    var matrix = task / (shape.row_tasks * shape.column_tasks);
+    const first = task / shape.column_tasks % shape.row_tasks * shape.rows_per_task;
     const last = @min(first + shape.rows_per_task, shape.rows);
-    assert(first < last);
+    const left = task % shape.column_tasks * shape.columns_per_task;
+    assert(first < last and left < shape.columns);
     var source: i64 = 0;
     var result: u64 = 0;
     var k = shape.outer_rank;
@@ -58,6 +62,8 @@ fn runUnits(comptime T: type, shape: *const Shape, to: [*]u8, from: [*]const u8,
         .shape = shape,
         .to = @as([*]T, @ptrCast(@alignCast(to))) + result,
         .from = @intFromPtr(from) +% bytesOf(T, source),
+        .left = left,
+        .right = @min(left + shape.columns_per_task, shape.columns),
     };
     var row = first;
     while (row < last) : (row += strip) move.strips(row, @min(row + strip, last));
@@ -76,6 +82,9 @@ fn Move(comptime T: type) type {
         shape: *const Shape,
         to: [*]T,
         from: usize,
+        /// The columns of this task.
+        left: u64,
+        right: u64,
 
         /// The address of a source element.
         inline fn at(move: *const Self, row: u64, column: u64) usize {
@@ -88,9 +97,9 @@ fn Move(comptime T: type) type {
         fn strips(move: *const Self, first: u64, last: u64) void {
             const shape = move.shape;
             const whole = if (shape.source_row == 1) (last - first) / side * side else 0;
-            var column: u64 = 0;
-            while (column < shape.columns) : (column += side) {
-                const end = @min(column + side, shape.columns);
+            var column = move.left;
+            while (column < move.right) : (column += side) {
+                const end = @min(column + side, move.right);
                 var row = first;
                 if (end - column == side) {
                     while (row < first + whole) : (row += side) move.square(row, column);
@@ -168,8 +177,10 @@ pub fn plan(extents: []const u64, strides: []const i64) ?Shape {
         .source_row = strides[rows],
         .source_column = strides[last],
         .result_row = result_strides[rows],
-        .tasks_per_matrix = 0,
+        .row_tasks = 0,
+        .column_tasks = 0,
         .rows_per_task = 0,
+        .columns_per_task = 0,
         .outer_rank = 0,
         .outer = @splat(.{ .extent = 0, .source = 0, .result = 0 }),
     };
@@ -182,16 +193,21 @@ pub fn plan(extents: []const u64, strides: []const i64) ?Shape {
         };
         shape.outer_rank += 1;
     }
-    // About 64 Ki elements a task.
-    const wanted = std.math.clamp((1 << 16) / shape.columns, 1, shape.rows);
+    // About 64 Ki elements a task, in long rows where there are few of them.
+    const elements = 1 << 16;
+    const wanted = std.math.clamp(elements / shape.columns, 1, shape.rows);
     shape.rows_per_task = std.mem.alignForward(u64, wanted, strip);
-    shape.tasks_per_matrix = (shape.rows + shape.rows_per_task - 1) / shape.rows_per_task;
+    const height = @min(shape.rows_per_task, shape.rows);
+    const width = std.math.clamp(elements / height, strip, shape.columns + strip);
+    shape.columns_per_task = std.mem.alignForward(u64, width, strip);
+    shape.row_tasks = (shape.rows + shape.rows_per_task - 1) / shape.rows_per_task;
+    shape.column_tasks = (shape.columns + shape.columns_per_task - 1) / shape.columns_per_task;
     return shape;
 }
 
 /// Number of tasks.
 pub fn taskCount(shape: *const Shape) u64 {
-    var n = shape.tasks_per_matrix;
+    var n = shape.row_tasks * shape.column_tasks;
     for (shape.outer[0..shape.outer_rank]) |outer| n *= outer.extent;
     return n;
 }

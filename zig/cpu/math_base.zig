@@ -98,8 +98,8 @@ pub inline fn shiftCount(comptime I: type, comptime n: comptime_int) @Vector(
     return @splat(n);
 }
 
-/// The nearest integer to `x * factor` (near ties either one) as a float `n`, and the bits whose low
-/// part is that integer in two's complement. Right below 2^21 (float32) and 2^51 (float64).
+/// The nearest integer to `x * factor` (near ties either one) as a float `n`, and the bits whose
+/// low part is that integer in two's complement. Right below 2^21 (float32) and 2^51 (float64).
 pub fn Rounded(comptime V: type) type {
     return struct { n: V, bits: Bits(V) };
 }
@@ -204,8 +204,8 @@ inline fn quotientRegister(a: anytype, b: @TypeOf(a)) @TypeOf(a) {
     return fma(fma(-near, b, a), r, near);
 }
 
-/// a/b for finite a and b in [1, 2^100]: rounded correctly, or (float32 with AVX-512, where division
-/// is the slowest instruction of all) within 0.6 ulp from a reciprocal to 14 bits and its residual.
+/// a/b for finite a and b in [1, 2^100]: rounded correctly, or within 0.6 ulp from a reciprocal to
+/// 14 bits and its residual (float32 with AVX-512, where division is the slowest instruction).
 pub inline fn quotient(a: anytype, b: @TypeOf(a)) @TypeOf(a) {
     const V = @TypeOf(a);
     if (has_avx512 and Child(V) == f32 and @sizeOf(V) % 64 == 0) {

@@ -231,9 +231,6 @@ inline fn integerPowerOf(a: anytype, b: @TypeOf(a)) @TypeOf(a) {
     return @select(T, (b >= zero) | unit, result, zero);
 }
 
-/// Quotients from here on lose the exactness of the vector path below.
-const quotient_max = 0x1p29;
-
 /// As Python: the remainder has the divisor's sign, zeros included; a divisor of 0 gives the
 /// quotient a/b and the remainder NaN. Exact but for the one rounding of each result.
 inline fn floatDivision(a: anytype, b: @TypeOf(a)) Division(@TypeOf(a)) {
@@ -246,6 +243,7 @@ inline fn floatDivision(a: anytype, b: @TypeOf(a)) Division(@TypeOf(a)) {
     const q = @trunc(wide_a / wide_b);
     const infinity: W = @splat(std.math.inf(f64));
     // Exact: q b has at most 29 + 24 bits for float32; float64 needs the product kept unrounded.
+    const quotient_max: f64 = if (T == f32) 0x1p29 else 0x1p52;
     const exact = T == f32 or math.has_fma;
     const normal = (@abs(q) < @as(W, @splat(quotient_max))) & (@abs(wide_b) < infinity);
     if (!exact or !@reduce(.And, normal)) {

@@ -147,6 +147,17 @@ pub const TileOp = enum(u8) {
     }
 };
 
+/// The micro-operation of a wire opcode (an enum with the wire's names), or null if it has none.
+pub fn fromCode(code: anytype) ?TileOp {
+    @setEvalBranchQuota(100_000);
+    return switch (code) {
+        inline else => |named| if (@hasField(TileOp, @tagName(named)))
+            @field(TileOp, @tagName(named))
+        else
+            null,
+    };
+}
+
 /// What a value of dtype `d` is in a register.
 pub fn registerKind(d: DType) DType {
     return switch (d) {
@@ -279,11 +290,12 @@ pub fn cost(op: TileOp, kind: DType) f64 {
     const light = 0.012 * size;
     const double = kind == .f64;
     return switch (op) {
-        .exp, .exp2, .sigmoid, .tanh, .log, .erf => if (double) 1.0 else 0.3,
-        .sin, .cos, .expm1 => if (double) 1.5 else 0.8,
-        .log1p, .log2, .log10, .sinh, .cosh, .arcsinh, .arccosh, .arctanh => cheapOr(double, 1.2),
-        .tan, .arcsin, .arccos, .arctan, .erfc, .cbrt, .arctan2 => cheapOr(double, 1.2),
-        .power => if (kind.isFloat()) cheapOr(double, 3.0) else 3.0,
+        .exp, .exp2 => if (double) 1.0 else 0.25,
+        .sigmoid, .tanh, .log, .erf => if (double) 1.5 else 0.5,
+        .sin, .cos, .expm1 => if (double) 1.5 else 1.0,
+        .log1p, .log2, .log10, .sinh, .cosh, .arcsinh, .arccosh, .arctanh => rare(double, 2.0),
+        .tan, .arcsin, .arccos, .arctan, .erfc, .cbrt, .arctan2 => rare(double, 2.0),
+        .power => if (kind.isFloat()) rare(double, 3.5) else 3.0,
         .divide, .sqrt, .rsqrt, .reciprocal => 0.05 * size,
         .floor_divide, .remainder => if (kind.isFloat() or kind.bytes() == 8) 4.0 else 0.6,
         .integer_power => 0.5,
@@ -293,7 +305,7 @@ pub fn cost(op: TileOp, kind: DType) f64 {
 }
 
 /// float64 versions of the rare functions are calls lane by lane.
-fn cheapOr(double: bool, vector: f64) f64 {
+fn rare(double: bool, vector: f64) f64 {
     return if (double) 12.0 else vector;
 }
 
@@ -327,8 +339,8 @@ fn unrolling(comptime op: TileOp, comptime lanes: comptime_int) comptime_int {
     };
 }
 
-/// Registers that make up one vector of the operation: with two, long chains of dependent instructions
-/// overlap. Worth it where there are 32 registers to keep the constants in.
+/// Registers that make up one vector of the operation: with two, long chains of dependent
+/// instructions overlap. Worth it where there are 32 registers to keep the constants in.
 fn interleaving(comptime op: TileOp, comptime kind: DType) comptime_int {
     if (!math.has_avx512 or kind != .f32) return 1;
     return switch (op) {
