@@ -168,10 +168,10 @@ pub const Message = enum {
             .bad_mode => "an index mode that does not exist",
             .bad_kind => "a scatter kind that does not exist or does not fit the dtype",
             .bad_form => "a form of random bits that does not exist",
-            .bad_exponent => "a negative exponent of integers",
-            .bad_extent => "a negative extent to check against",
+            .bad_exponent => "an exponent out of range, or a negative one of integers",
+            .bad_extent => "an extent to check against that no axis has",
             .bad_float => "a number that must be finite and not negative",
-            .bad_window => "a negative window",
+            .bad_window => "a window out of range",
             .heads_not_multiple => "query heads are not a multiple of key heads",
         };
     }

@@ -210,8 +210,13 @@ fn unary(c: *Check) Error!void {
     try c.giveLike(resultDType(c, c.operands[0].dtype), c.operands[0].dims);
 }
 
+/// Exponents are exact in float64.
+const exponent_max = 1 << 53;
+
 fn integerPower(c: *Check) Error!void {
-    if (c.attr("exponent") < 0 and !c.operands[0].dtype.isFloat()) return c.fail(.bad_exponent);
+    const exponent = c.attr("exponent");
+    if (exponent < 0 and !c.operands[0].dtype.isFloat()) return c.fail(.bad_exponent);
+    if (exponent > exponent_max or exponent < -exponent_max) return c.fail(.bad_exponent);
     try unary(c);
 }
 

@@ -116,7 +116,7 @@ pub fn checkIndex(c: *Check) Error!void {
     const index = c.operands[0];
     try c.wantInteger(0);
     const extent = c.attr("extent");
-    if (extent < 0) return c.fail(.bad_extent);
+    if (extent < 0 or extent > ir.element_count_max) return c.fail(.bad_extent);
     if (c.attr("axis") < 0 or c.attr("axis") >= shape.rank_max) return c.fail(.axis_out_of_range);
     try wantMode(c, extent, index);
     try c.giveLike(.i64, index.dims);

@@ -143,7 +143,8 @@ fn wantHeads(c: *Check) Error!Heads {
     const is_multiple = if (k[1] == 0) q[1] == 0 else @rem(q[1], k[1]) == 0;
     if (!is_multiple) return c.fail(.heads_not_multiple);
     if (!std.math.isFinite(c.attr("scale"))) return c.fail(.bad_float);
-    if (c.attr("window") < 0) return c.fail(.bad_window);
+    const window = c.attr("window");
+    if (window < 0 or window > ir.element_count_max) return c.fail(.bad_window);
     return .{
         .batch = q[0],
         .heads = q[1],

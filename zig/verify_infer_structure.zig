@@ -1,6 +1,7 @@
 //! Type rules of the structure group: shapes change, elements are moved, cast or reinterpreted.
 const std = @import("std");
 const assert = std.debug.assert;
+const ir = @import("ir.zig");
 const shape = @import("shape.zig");
 const infer_file = @import("verify_infer.zig");
 const Check = infer_file.Check;
@@ -98,6 +99,8 @@ pub fn pad(c: *Check) Error!void {
     var dims: shape.Dims = .{};
     for (x.dims, low, high, interior) |n, before, after, between| {
         if (before < 0 or after < 0 or between < 0) return c.fail(.negative_amount);
+        // Also where nothing lies between: positions are computed all the same.
+        if (between > ir.element_count_max) return c.fail(.shape_overflow);
         const gaps = std.math.mul(i64, @max(n - 1, 0), between) catch
             return c.fail(.shape_overflow);
         var extent = std.math.add(i64, n, gaps) catch return c.fail(.shape_overflow);

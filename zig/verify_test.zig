@@ -154,6 +154,7 @@ test "structure: concatenate, pad, cast, bitcast" {
     const large = std.math.maxInt(i64);
     try refuse(.pad, &.{ t(.f32, &.{4}), value }, &.{ 1, large, 1, 2, 1, 0 }, .shape_overflow);
     try refuse(.pad, &.{ t(.f32, &.{4}), value }, &.{ 1, 0, 1, 0, 1, large }, .shape_overflow);
+    try refuse(.pad, &.{ t(.f32, &.{1}), value }, &.{ 1, 0, 1, 0, 1, large }, .shape_overflow);
 
     try accept(.cast, &.{x}, &.{0}, &.{t(.bool, &.{ 2, 3 })});
     try accept(.bitcast, &.{x}, &.{5}, &.{t(.u32, &.{ 2, 3 })});
@@ -198,6 +199,9 @@ test "elementwise: broadcasting and dtypes" {
     try refuse(.add, &.{ tall, t(.u8, &.{1 << 40}) }, &.{}, .shape_overflow);
     try accept(.integer_power, &.{column}, &.{-3}, &.{column});
     try refuse(.integer_power, &.{t(.i32, &.{})}, &.{-1}, .bad_exponent);
+    try refuse(.integer_power, &.{column}, &.{std.math.minInt(i64)}, .bad_exponent);
+    try refuse(.integer_power, &.{column}, &.{(1 << 53) + 1}, .bad_exponent);
+    try accept(.integer_power, &.{column}, &.{1 << 53}, &.{column});
     try accept(.integer_power, &.{t(.i32, &.{})}, &.{0}, &.{t(.i32, &.{})});
 
     const condition = t(.bool, &.{ 2, 1, 1 });
@@ -315,6 +319,7 @@ test "indexing: along an axis, dynamic slices, checks" {
 
     try accept(.check_index, &.{t(.u8, &.{ 2, 3 })}, &.{ 9, 1, 0 }, &.{t(.i64, &.{ 2, 3 })});
     try refuse(.check_index, &.{t(.u8, &.{})}, &.{ -1, 1, 0 }, .bad_extent);
+    try refuse(.check_index, &.{t(.u8, &.{})}, &.{ (1 << 48) + 1, 1, 0 }, .bad_extent);
     try refuse(.check_index, &.{t(.u8, &.{})}, &.{ 9, -1, 0 }, .axis_out_of_range);
     try refuse(.check_index, &.{t(.u8, &.{})}, &.{ 9, 0, 3 }, .bad_mode);
     try refuse(.check_index, &.{t(.u8, &.{})}, &.{ 0, 0, 1 }, .empty_axis);
@@ -395,6 +400,7 @@ test "neural: attention" {
     try refuse(.attention, &.{ q, none, none }, &attrs, .heads_not_multiple);
     try refuse(.attention, &.{ q, k, v }, &.{ bits(std.math.inf(f64)), 1, 0 }, .bad_float);
     try refuse(.attention, &.{ q, k, v }, &.{ bits(1), 1, -1 }, .bad_window);
+    try refuse(.attention, &.{ q, k, v }, &.{ bits(1), 1, (1 << 48) + 1 }, .bad_window);
     const wide = t(.f64, &.{ 1, 1, 1, 1 });
     const wide_lse = t(.f64, &.{ 1, 1, 1 });
     try accept(.attention, &.{ wide, wide, wide }, &attrs, &.{ wide, wide_lse });

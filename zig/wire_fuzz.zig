@@ -3,8 +3,8 @@
 //!     wire_fuzz [--seed N] [--first N] [--count N] [--corpus DIR] [--save FILE]
 //!
 //! Each case takes a generated program or a file of the corpus, breaks it (or leaves it as it is)
-//! and takes it as far as it goes: decoder, verifier, compiler, run. Nothing may panic, crash,
-//! hang or write behind its memory. A case depends on the seed and its number only: a crash prints both,
+//! and takes it as far as it goes: decoder, verifier, compiler, run. Nothing may panic, crash, hang
+//! or write behind its memory. A case depends on the seed and its number only: a crash prints both,
 //! and `--first` starts there; `--save` writes the bytes of each case, so of the last one.
 //!
 //! At the end it prints how far the cases came; fewer than 30 % past the decoder or 1 % through a

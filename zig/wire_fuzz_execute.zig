@@ -1,8 +1,8 @@
 //! The last step of the fuzzer: a program that type-checks is compiled with and without
 //! optimisation and each plan is run twice on the same random inputs, under small limits. Every
-//! buffer is followed by bytes that no kernel may touch. The two runs of a plan differ in what fresh
-//! memory holds and in whether outputs take the memory of donated inputs, and must give the same
-//! bits; so must the two plans if the program computes with integers only.
+//! buffer is followed by bytes that no kernel may touch. The two runs of a plan differ in what
+//! fresh memory holds and in whether outputs take the memory of donated inputs, and must give the
+//! same bits; so must the two plans if the program computes with integers only.
 const std = @import("std");
 const assert = std.debug.assert;
 const Allocator = std.mem.Allocator;
