@@ -13,6 +13,12 @@ const Writer = std.Io.Writer;
 const columns_max = 100;
 
 pub fn writeOpcodes(w: *Writer) Writer.Error!void {
+    try writeHead(w);
+    try writeTable(w);
+    try writeDictionaries(w);
+}
+
+fn writeHead(w: *Writer) Writer.Error!void {
     try w.writeAll(
         \\"""The constants of the wire format: opcodes, dtypes, sections and limits.
         \\
@@ -48,8 +54,9 @@ pub fn writeOpcodes(w: *Writer) Writer.Error!void {
     try w.print("WIRE_VERSION: Final = {d}\n\n", .{wire_format.version});
     try w.print("# FNV-1a 64 of all signatures in order, each ended by a newline.\n", .{});
     try w.print("TABLE_DIGEST: Final = 0x{X:0>16}\n\n", .{op.table_digest});
+}
 
-    try writeTable(w);
+fn writeDictionaries(w: *Writer) Writer.Error!void {
     try beginDictionary(w, "DTYPES");
     for (0..dtype.DType.count) |n| {
         const d: dtype.DType = @fromBackingInt(@intCast(n));
