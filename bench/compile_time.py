@@ -19,7 +19,8 @@ import transformer
 
 import pyeffect_torch as et
 from pyeffect_torch.inspection import traced
-from pyeffect_torch.runtime.wire import Program, encode
+from pyeffect_torch.runtime.encode import encode
+from pyeffect_torch.runtime.wire import Program
 
 WIDTH, HEADS, VOCABULARY, CONTEXT, BATCH = 768, 12, 50257, 256, 4
 RATIO_MAX = 1 / 20

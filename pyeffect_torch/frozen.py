@@ -21,7 +21,8 @@ from pyeffect_torch.runtime.base import Executable
 from pyeffect_torch.runtime.compute import compute_arrays
 from pyeffect_torch.runtime.decode import Decoded, decode
 from pyeffect_torch.runtime.registry import current
-from pyeffect_torch.runtime.wire import Program, encode
+from pyeffect_torch.runtime.encode import encode
+from pyeffect_torch.runtime.wire import Program
 
 
 class FrozenProgram:

@@ -38,7 +38,8 @@ from pyeffect_torch.ops.base import operand
 from pyeffect_torch.runtime.base import REGISTERED, Executable, Runtime
 from pyeffect_torch.runtime.compute import compute_arrays
 from pyeffect_torch.runtime.registry import current
-from pyeffect_torch.runtime.wire import Program, encode
+from pyeffect_torch.runtime.encode import encode
+from pyeffect_torch.runtime.wire import Program
 
 _log = logging.getLogger("pyeffect_torch.jit")
 

@@ -16,7 +16,6 @@ from pyeffect_torch.core.array import Array, literal
 from pyeffect_torch.core.dtypes import DType, DTypeLike
 from pyeffect_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from pyeffect_torch.core.trace import frames
-from pyeffect_torch.ops.arithmetic import saturating_cast
 from pyeffect_torch.ops.base import (
     broadcast_shapes,
     describe,
@@ -24,6 +23,7 @@ from pyeffect_torch.ops.base import (
     operand,
     resolve_dtype,
     shape_of,
+    saturating_cast,
 )
 from pyeffect_torch.ops.host import holds, host_array, host_dtype, ragged
 from pyeffect_torch.ops.iota import iota

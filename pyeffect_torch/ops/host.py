@@ -9,7 +9,7 @@ import numpy as np
 from pyeffect_torch.core import dtypes
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import ArgumentError, DTypeError, ShapeError
-from pyeffect_torch.ops.arithmetic import saturating_cast
+from pyeffect_torch.ops.base import saturating_cast
 
 _DEFAULTS = {"f": dtypes.float32, "i": dtypes.int64, "b": dtypes.bool_}
 

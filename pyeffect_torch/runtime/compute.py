@@ -26,7 +26,7 @@ from pyeffect_torch.core.trace import read_error
 from pyeffect_torch.ops.base import operand
 from pyeffect_torch.runtime.base import REGISTERED, Runtime
 from pyeffect_torch.runtime.registry import current
-from pyeffect_torch.runtime.wire import encode, reach_values
+from pyeffect_torch.runtime.encode import encode, reach_values
 
 
 def _external(nodes: Sequence[Array], base: int) -> list[Array]:

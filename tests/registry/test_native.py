@@ -19,7 +19,7 @@ from pyeffect_torch.core import dtypes
 from pyeffect_torch.core.array import Array, bind, placeholder
 from pyeffect_torch.core.op import REGISTRY, Sample
 from pyeffect_torch.ops.parameters import SliceParams
-from pyeffect_torch.runtime.wire import encode
+from pyeffect_torch.runtime.encode import encode
 from pyeffect_torch.testing.declarations import (
     draw_samples,
     expected,
