@@ -30,6 +30,8 @@ fn family(comptime kernel: Kernel) type {
         .structure => @import("cpu/structure.zig"),
         .indexing => @import("cpu/indexing.zig"),
         .scatter => @import("cpu/scatter.zig"),
+        .attention => @import("cpu/attention.zig"),
+        .attention_grad => @import("cpu/attention_grad.zig"),
         .cross_entropy => @import("cpu/cross_entropy.zig"),
     };
 }

@@ -54,6 +54,9 @@ pub fn lowerInstruction(l: *Lowering) Error!void {
         .rms_norm => return neural.lowerNorm(l, .rms_norm),
         .cross_entropy => return neural.lowerCrossEntropy(l, .loss),
         .cross_entropy_grad => return neural.lowerCrossEntropy(l, .gradient),
+        .attention => return neural.lowerAttention(l),
+        .attention_grad => return neural.lowerAttentionGrad(l),
+        // The rest is elementwise and was lowered as a region.
         else => return l.unsupported("{s}: no kernel", .{code.info().name}),
     }
 }

@@ -1,5 +1,7 @@
 //! Lowering of the neural opcodes: one kernel each, most of them on dense operands.
 const std = @import("std");
+const attention = @import("cpu/attention.zig");
+const attention_grad = @import("cpu/attention_grad.zig");
 const cross_entropy = @import("cpu/cross_entropy.zig");
 const ir = @import("ir.zig");
 const lowering = @import("lower.zig");
@@ -37,5 +39,50 @@ fn denseOperands(l: *Lowering) Error![]const Ref {
     const values = l.program.operandsOf(l.origin);
     const refs = try l.gpa.alloc(Ref, values.len);
     for (refs, values) |*r, v| r.* = try l.denseRef(v);
+    return refs;
+}
+
+fn attentionAttributes(l: *const Lowering) attention.Attributes {
+    return .{
+        .scale = l.attr("scale"),
+        .causal = l.attr("causal"),
+        .window = @intCast(l.attr("window")),
+    };
+}
+
+pub fn lowerAttention(l: *Lowering) Error!void {
+    const q = l.shape(l.operand(0));
+    const k = l.shape(l.operand(1));
+    const v = l.shape(l.operand(2));
+    const operands = try refsOfOperands(l);
+    const mask = if (operands.len > 3) l.shape(l.operand(3)) else null;
+    const geometry = attention.plan(q, k, v, mask, attentionAttributes(l), l.isa);
+    const results: []const Ref = &.{ try l.define(l.result(0)), try l.define(l.result(1)) };
+    try l.emitStruct(.attention, &geometry, results, operands, .{});
+}
+
+pub fn lowerAttentionGrad(l: *Lowering) Error!void {
+    const q = l.shape(l.operand(0));
+    const k = l.shape(l.operand(1));
+    const v = l.shape(l.operand(2));
+    const out = l.shape(l.operand(3));
+    const lse = l.shape(l.operand(4));
+    const ct = l.shape(l.operand(5));
+    const operands = try refsOfOperands(l);
+    const mask = if (operands.len > 6) l.shape(l.operand(6)) else null;
+    const attributes = attentionAttributes(l);
+    const geometry = attention_grad.plan(q, k, v, out, lse, ct, mask, attributes, l.isa);
+    const results: []const Ref = &.{
+        try l.define(l.result(0)),
+        try l.define(l.result(1)),
+        try l.define(l.result(2)),
+    };
+    try l.emitStruct(.attention_grad, &geometry, results, operands, .{});
+}
+
+fn refsOfOperands(l: *Lowering) Error![]const Ref {
+    const values = l.program.operandsOf(l.origin);
+    const refs = try l.gpa.alloc(Ref, values.len);
+    for (refs, values) |*r, v| r.* = l.ref(v);
     return refs;
 }

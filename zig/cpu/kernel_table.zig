@@ -20,6 +20,8 @@ pub const Kernel = enum(u16) {
     structure,
     indexing,
     scatter,
+    attention,
+    attention_grad,
 
     pub const count = @typeInfo(Kernel).@"enum".field_names.len;
 };

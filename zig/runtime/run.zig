@@ -57,7 +57,8 @@ pub const Run = struct {
         const runtime = executable.runtime;
         const worker_count = runtime.pool.threadCount();
         const words = p.baseCount() + p.pointer_count_max + 2 * (p.inputs.len + p.outputs.len);
-        const bytes = p.arena_bytes + (worker_count + 1) * p.scratch_bytes;
+        // Never none: a run wants an aligned address even if it keeps nothing there.
+        const bytes = @max(64, p.arena_bytes + (worker_count + 1) * p.scratch_bytes);
         const workspace = try runtime.workspaces.lease(bytes, words);
         executable.refs.add();
         var rest = workspace.words[0..words];
