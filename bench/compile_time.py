@@ -18,7 +18,7 @@ from typing import Any
 import transformer
 
 import pyeffect_torch as et
-from pyeffect_torch.inspection import traced
+from pyeffect_torch.api.inspection import traced
 from pyeffect_torch.runtime.encode import encode
 from pyeffect_torch.runtime.wire import Program
 

@@ -258,8 +258,12 @@ def draw_png(values: list[float], baseline: float, valid: float, path: Path) -> 
     figure, axes = plt.subplots(figsize=(8, 4.5), dpi=120)
     axes.plot(values, color="#9db7d5", linewidth=0.7, label="training loss, each step")
     curve = smooth(values)
-    axes.plot(np.arange(len(curve)) + len(values) - len(curve), curve, color="#1f4e8c",
-              label="mean of 20 steps")
+    axes.plot(
+        np.arange(len(curve)) + len(values) - len(curve),
+        curve,
+        color="#1f4e8c",
+        label="mean of 20 steps",
+    )
     axes.axhline(baseline, color="#b5502e", linestyle="--", label=f"bigram model {baseline:.3f}")
     axes.axhline(valid, color="#3a7d44", linestyle=":", label=f"validation {valid:.3f}")
     axes.set(xlabel="step", ylabel="loss (nats a token)", title="A small GPT on Python's source")
@@ -337,7 +341,9 @@ def main() -> int:
     draw_terminal(losses, baseline)
     draw_png(losses, baseline, valid, options.out / "loss.png")
     weights = options.out / "model.safetensors"
-    safetensors.numpy.save_file({k: np.ascontiguousarray(v.numpy()) for k, v in params.items()}, weights)
+    safetensors.numpy.save_file(
+        {k: np.ascontiguousarray(v.numpy()) for k, v in params.items()}, weights
+    )
     loaded = {k: et.array(v) for k, v in safetensors.numpy.load_file(weights).items()}
     probe = valid_ids[:CONTEXT][None]
     compiled = et.jit(logits)

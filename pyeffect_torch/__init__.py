@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from pyeffect_torch.api.frozen import FrozenProgram, freeze, load_program
+from pyeffect_torch.api.inspection import eval_shape, make_ir, spec
+from pyeffect_torch.api.jit import jit
 from pyeffect_torch.core import dtypes, errors, tree
 from pyeffect_torch.core.array import Array
-from pyeffect_torch.frozen import FrozenProgram, freeze, load_program
-from pyeffect_torch.inspection import eval_shape, make_ir, spec
-from pyeffect_torch.jit import jit
 from pyeffect_torch.ops import FUNCTIONS as _FUNCTIONS
 from pyeffect_torch.runtime.cancel import cancel_scope
 from pyeffect_torch.runtime.compute import compute

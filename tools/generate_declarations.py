@@ -23,7 +23,7 @@ OUTPUT = ROOT / "pyeffect_torch" / "runtime" / "native" / "declarations.py"
 def c_declarations(header: str) -> str:
     """The header without comments, preprocessor lines and C++ guards: what cffi reads."""
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", header, flags=re.DOTALL)
-    text = re.sub(r'#ifdef __cplusplus.*?#endif', "", text, flags=re.DOTALL)
+    text = re.sub(r"#ifdef __cplusplus.*?#endif", "", text, flags=re.DOTALL)
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return re.sub(r"\bPET_API\b|_Static_assert\([^;]*;", "", "\n".join(lines))
 
@@ -40,8 +40,8 @@ def generate(header: str) -> str:
     first, rest = body.split("\n", 1)
     assert first.startswith("# auto-generated")
     return (
-        '"""The C ABI as cffi reads it; made by `tools/generate_declarations.py` from the header."""\n'
-        "\n# ruff: noqa\n# pyright: basic\n" + rest
+        '"""The C ABI as cffi reads it: `tools/generate_declarations.py` made it of the header."""\n'
+        "\n# pyright: basic\n" + rest
     )
 
 

@@ -19,7 +19,16 @@ from pyeffect_torch.core import source
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import ForeignHandleError, InvalidHandleError
 from pyeffect_torch.core.methods import Methods
-from pyeffect_torch.core.op import Affine, Derivative, Nondiff, Op, Shape, Type, declare, no_attributes
+from pyeffect_torch.core.op import (
+    Affine,
+    Derivative,
+    Nondiff,
+    Op,
+    Shape,
+    Type,
+    declare,
+    no_attributes,
+)
 
 PLACEHOLDER_FLAG: Final = 1
 """The array depends on a placeholder: it has no value."""

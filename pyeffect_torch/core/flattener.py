@@ -55,5 +55,5 @@ def compile_flattener(structure: Structure) -> Flattener | None:
         f"def flatten(tree):\n{body or '    pass'}\n    try:\n"
         f"        return [{', '.join(names)}]\n    except KeyError:\n        return None\n"
     )
-    exec(code, scope)  # noqa: S102 - the source is made here, from reprs of strings and ints only
+    exec(code, scope)
     return scope["flatten"]

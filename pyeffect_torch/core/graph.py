@@ -24,7 +24,9 @@ from pyeffect_torch.core.array import (
 by_serial: Final = attrgetter("serial")
 
 
-def reach(roots: Iterable[Array], stop: Mapping[int, Any] | set[int], floor: int = 0) -> list[Array]:
+def reach(
+    roots: Iterable[Array], stop: Mapping[int, Any] | set[int], floor: int = 0
+) -> list[Array]:
     """Return the nodes that `roots` depend on, by ascending serial.
 
     Nodes whose serial is in `stop`, or below `floor`, are neither returned nor entered. Nothing
@@ -94,9 +96,7 @@ class Body:
 
     def inline(self, actuals: Sequence[Array]) -> list[Array]:
         """Return the roots on other inputs; nodes that depend on no formal are shared."""
-        env = {
-            formal.serial: actual for formal, actual in zip(self.formals, actuals, strict=True)
-        }
+        env = {formal.serial: actual for formal, actual in zip(self.formals, actuals, strict=True)}
         return substitute(self.nodes, self.roots, env)
 
 

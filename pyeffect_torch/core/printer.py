@@ -62,9 +62,11 @@ def print_body(body: Body, name: str, names: Sequence[str] = (), indent: str = "
     lines = [f"{indent}{name}({', '.join(formals)}) {{"]
     for left, right in rows:
         nested = not right
-        lines.append(left if nested and left.startswith(indent + "    ") else (
-            f"{indent}  {left:<{width}}  # {right}" if right else f"{indent}  {left}"
-        ))
+        lines.append(
+            left
+            if nested and left.startswith(indent + "    ")
+            else (f"{indent}  {left:<{width}}  # {right}" if right else f"{indent}  {left}")
+        )
     results = ", ".join(labels.get(root.serial, "?") for root in body.roots)
     lines.append(f"{indent}  return {results}")
     lines.append(f"{indent}}}")

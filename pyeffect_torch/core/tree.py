@@ -37,7 +37,7 @@ def structure(tree: Any) -> Structure:
     return optree.tree_structure(tree, namespace=NAMESPACE)
 
 
-def map(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:  # noqa: A001 - public name
+def map(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """Return a tree of `function(leaf, *rest_leaves)`.
 
     Raises:

@@ -22,8 +22,8 @@ from pyeffect_torch.ops.base import (
     number,
     operand,
     resolve_dtype,
-    shape_of,
     saturating_cast,
+    shape_of,
 )
 from pyeffect_torch.ops.host import holds, host_array, host_dtype, ragged
 from pyeffect_torch.ops.iota import iota

@@ -25,8 +25,8 @@ from pyeffect_torch.core.graph import placeholders_of, store
 from pyeffect_torch.core.trace import read_error
 from pyeffect_torch.ops.base import operand
 from pyeffect_torch.runtime.base import REGISTERED, Runtime
-from pyeffect_torch.runtime.registry import current
 from pyeffect_torch.runtime.encode import encode, reach_values
+from pyeffect_torch.runtime.registry import current
 
 
 def _external(nodes: Sequence[Array], base: int) -> list[Array]:

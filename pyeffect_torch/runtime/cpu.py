@@ -167,7 +167,7 @@ class NativeExecutable:
         self.runtime = runtime
         self.handle = handle
         self.program = program
-        self._ffi, self._lib = runtime._ffi, runtime._lib  # noqa: SLF001 - one module
+        self._ffi, self._lib = runtime._ffi, runtime._lib
         self._donated = program.donated
         self._sizes = [
             int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in program.outputs
@@ -326,8 +326,10 @@ def _error(ffi: Any, status: int, error: Any, program: Program, phase: str) -> E
     what = f"cpu: cannot {phase} the program: {message or kind}"
     if status == STATUSES["unsupported"]:
         return UnsupportedError(what, "use another runtime", where, **context)
-    mend = "free memory, or use smaller arrays" if status == STATUSES["out_of_memory"] else (
-        "report this as a defect with the program (et.freeze(f, ...).save(path))"
+    mend = (
+        "free memory, or use smaller arrays"
+        if status == STATUSES["out_of_memory"]
+        else ("report this as a defect with the program (et.freeze(f, ...).save(path))")
     )
     cls = CompileError if phase == "compile" else ExecutionError
     return cls(what, mend, where, **context)

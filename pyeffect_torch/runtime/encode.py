@@ -135,7 +135,7 @@ class _Encoder:
             serial = node.serial
             if serial in ids:
                 continue
-            if node.buf is not None or not node.inputs and node.op.opcode is None:
+            if node.buf is not None or (not node.inputs and node.op.opcode is None):
                 self.leaf(node)
             elif node.op is LEAF:
                 ids[serial] = ids[node.inputs[0].serial]
@@ -168,9 +168,7 @@ class _Encoder:
             results = 1
         inputs = node.inputs
         self.operands.extend([ids[array.serial] for array in inputs])
-        self.instructions.append(
-            row.number | results << 16 | len(inputs) << 32 | words << 48
-        )
+        self.instructions.append(row.number | results << 16 | len(inputs) << 32 | words << 48)
         self.sources.append(node.src)
         self.operations.append(op.name)
 

@@ -71,7 +71,7 @@ class ReferenceRuntime(Runtime):
 _by_opcode: dict[str, Op] = {}
 
 
-def BY_OPCODE() -> dict[str, Op]:  # noqa: N802 - a table that is filled once every op is declared
+def BY_OPCODE() -> dict[str, Op]:
     """Declarations by opcode."""
     if len(_by_opcode) == 0:
         _by_opcode.update({op.opcode: op for op in REGISTRY.values() if op.opcode is not None})
@@ -143,5 +143,3 @@ class ReferenceExecutable:
                 )
             out.append(rounded)
         return out
-
-

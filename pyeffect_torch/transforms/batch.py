@@ -63,9 +63,7 @@ def _step(
         env[node.serial] = _through_body(node, inputs, batched, size)
 
 
-def _through_body(
-    node: Array, inputs: Sequence[Array], batched: Sequence[bool], size: int
-) -> Any:
+def _through_body(node: Array, inputs: Sequence[Array], batched: Sequence[bool], size: int) -> Any:
     rule = node.op.derivative
     assert isinstance(rule, Composite), f"{node.op.name} has neither a batching rule nor a body"
     outs = rule.body(node.params, *node.inputs)

@@ -43,9 +43,7 @@ def _forward(
     return regions.joint_outputs(node.op, body, _Rules(-1, rules.recompute), inputs, tangents)
 
 
-def _reverse(
-    node: Array, cts: Sequence[MaybeArray], need: Sequence[bool]
-) -> Sequence[MaybeArray]:
+def _reverse(node: Array, cts: Sequence[MaybeArray], need: Sequence[bool]) -> Sequence[MaybeArray]:
     body, rules = node.params.body, node.params.rules
     kept_roots: list[Array] = []
     kept_values: list[Array] = []

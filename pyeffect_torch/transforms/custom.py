@@ -165,9 +165,7 @@ CUSTOM_VJP: Op = declare(
 # --- custom_jvp
 
 
-def _apply_rule(
-    node: Array, arguments: Sequence[Array], tangents: Sequence[Array]
-) -> list[Array]:
+def _apply_rule(node: Array, arguments: Sequence[Array], tangents: Sequence[Array]) -> list[Array]:
     rules: _Rules = node.params.rules
     assert rules.rule is not None
     answer = rules.rule(
@@ -325,7 +323,7 @@ class _Custom:
         return functools.partial(function, *static.values())
 
 
-class custom_vjp(_Custom):  # noqa: N801 - the public name is JAX's
+class custom_vjp(_Custom):
     """A function whose reverse-mode rule is the user's.
 
     `defvjp(fwd, bwd)`: `fwd(*args) -> (out, residuals)`, `bwd(residuals, ct) -> tuple of
@@ -341,7 +339,7 @@ class custom_vjp(_Custom):  # noqa: N801 - the public name is JAX's
         self.fwd, self.bwd = fwd, bwd
 
 
-class custom_jvp(_Custom):  # noqa: N801 - the public name is JAX's
+class custom_jvp(_Custom):
     """A function whose forward-mode rule is the user's; reverse mode transposes the rule.
 
     `defjvp(rule)`: `rule(primals, tangents) -> (out, tangent)`, linear in the tangents. Arguments

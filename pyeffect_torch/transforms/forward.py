@@ -28,9 +28,7 @@ from pyeffect_torch.core.op import (
 _f: Any = late.functions
 
 
-def forward(
-    nodes: Sequence[Array], primals: dict[int, Array], tangents: dict[int, Any]
-) -> None:
+def forward(nodes: Sequence[Array], primals: dict[int, Array], tangents: dict[int, Any]) -> None:
     """Extend `primals` (replacements) and `tangents`, keyed by serial, over ascending `nodes`.
 
     A multi-output node has a list of tangents, one per output; its projections read it.
@@ -113,9 +111,7 @@ def _tangent(node: Array, tangents: Sequence[MaybeArray]) -> Any:
     if isinstance(rule, Linear):
         if tangents[0] is None:
             return None
-        return make(
-            node.op, (tangents[0], *node.inputs[1:]), node.params, node.shape, node.dtype
-        )
+        return make(node.op, (tangents[0], *node.inputs[1:]), node.params, node.shape, node.dtype)
     total: MaybeArray = None
     for j, tangent in enumerate(tangents):
         if tangent is None:

@@ -64,7 +64,9 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
 
         chosen = tuple(args[index] for index in indices)
         for index in indices:
-            require_differentiable("jacrev", *flat_arrays("jacrev", args[index]), f"argument {index}")
+            require_differentiable(
+                "jacrev", *flat_arrays("jacrev", args[index]), f"argument {index}"
+            )
         out, pullback = vjp(partial, *chosen)
         outs, out_structure = flat_arrays("jacrev", out)
         rows = vmap(lambda *cts: pullback(tree.unflatten(out_structure, cts)))(*_basis(outs))
@@ -72,9 +74,7 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
         def blocks(leaf: Array) -> list[Array]:
             return _split(leaf, outs, axis=0)
 
-        per_argument = [
-            [blocks(leaf) for leaf in tree.leaves(row)] for row in rows
-        ]
+        per_argument = [[blocks(leaf) for leaf in tree.leaves(row)] for row in rows]
         structures = [tree.structure(row) for row in rows]
         results: list[Any] = []
         for k in range(len(outs)):
@@ -96,7 +96,9 @@ def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
         indices = argument_indices("jacfwd", argnums, len(args))
         chosen = tuple(args[index] for index in indices)
         for index in indices:
-            require_differentiable("jacfwd", *flat_arrays("jacfwd", args[index]), f"argument {index}")
+            require_differentiable(
+                "jacfwd", *flat_arrays("jacfwd", args[index]), f"argument {index}"
+            )
         flat, structure = flat_arrays("jacfwd", chosen)
 
         def partial(*values: Any) -> Any:

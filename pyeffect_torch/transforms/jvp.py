@@ -75,7 +75,9 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
     """
     flat, structure = flat_arrays("linearize", primals)
     seeds = [
-        placeholder(a.shape, a.dtype, "a tangent of linearize") if dtypes.is_float(a.dtype) else None
+        placeholder(a.shape, a.dtype, "a tangent of linearize")
+        if dtypes.is_float(a.dtype)
+        else None
         for a in flat
     ]
     outs, _, tans, out_structure, _ = _push(f, flat, structure, seeds, False, "linearize")

@@ -77,9 +77,7 @@ def cotangent_body(
     Its formals are those of `body`, then `kept` (inner nodes whose values are handed in), then
     one cotangent for each of `cts` that is not None; its roots the cotangents that are not zero.
     """
-    seeds = [
-        None if ct is None else placeholder(ct.shape, ct.dtype, "a cotangent") for ct in cts
-    ]
+    seeds = [None if ct is None else placeholder(ct.shape, ct.dtype, "a cotangent") for ct in cts]
     ends: dict[int, Array] = {}
     for formal, needed in zip(body.formals, need, strict=True):
         if needed:

@@ -175,4 +175,3 @@ def _through_tangents(
                 "write the rule with operations that are linear in the tangent",
             )
     return results
-

@@ -56,9 +56,7 @@ def _front(array: Array, axis: int, path: str) -> Array:
     return array if axis % rank == 0 else _f.moveaxis(array, axis, 0)
 
 
-def _batch_size(
-    fronts: list[Array | None], paths: list[str], axis_size: int | None
-) -> int:
+def _batch_size(fronts: list[Array | None], paths: list[str], axis_size: int | None) -> int:
     sizes = {path: a.shape[0] for path, a in zip(paths, fronts, strict=True) if a is not None}
     if axis_size is not None:
         sizes["axis_size"] = axis_size
@@ -107,8 +105,10 @@ def vmap(
             )
         prefix = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
         flat, structure = flat_arrays("vmap", (args, kwargs))
-        axes = axes_of_leaves("in_axes", (prefix, 0), (args, kwargs)) if kwargs else axes_of_leaves(
-            "in_axes", prefix, args
+        axes = (
+            axes_of_leaves("in_axes", (prefix, 0), (args, kwargs))
+            if kwargs
+            else axes_of_leaves("in_axes", prefix, args)
         )
         paths = tree.paths(structure, "arguments")
         fronts = [
@@ -181,4 +181,3 @@ def _collect(result: Any, env: dict[int, Any], size: int, out_axes: Any) -> Any:
             )
         outs.append(array if axis % rank == 0 else _f.moveaxis(array, 0, axis))
     return tree.unflatten(structure, outs)
-

@@ -58,9 +58,8 @@ def test_a_run_allocates_nothing_but_outputs() -> None:
 def test_compiling_under_failing_allocations_is_an_error_and_not_a_crash() -> None:
     compiled = et.jit(lambda x: et.sin(x) * 3.25)
     x = et.compute(et.array([1.0, 2.0]) * 1.0)
-    with failing_allocations():
-        with pytest.raises(et.errors.BackendError, match="out of memory"):
-            compiled(x)
+    with failing_allocations(), pytest.raises(et.errors.BackendError, match="out of memory"):
+        compiled(x)
     assert np.allclose(compiled(x).numpy(), np.sin([1.0, 2.0]) * 3.25)
 
 

@@ -1,6 +1,5 @@
-"""The C ABI as cffi reads it; made by `tools/generate_declarations.py` from the header."""
+"""The C ABI as cffi reads it: `tools/generate_declarations.py` made it of the header."""
 
-# ruff: noqa
 # pyright: basic
 import _cffi_backend
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from pyeffect_torch.api.inspection import Spec, traced
 from pyeffect_torch.core import late, tree
 from pyeffect_torch.core.array import from_buffer
 from pyeffect_torch.core.dtypes import canonical
 from pyeffect_torch.core.errors import ArgumentError, FileFormatError, ShapeError, TraceError
 from pyeffect_torch.core.files import read_whole, write_atomically
 from pyeffect_torch.core.graph import live_leaf
-from pyeffect_torch.inspection import Spec, traced
 from pyeffect_torch.ops.base import describe, operand
 from pyeffect_torch.runtime.base import Executable
 from pyeffect_torch.runtime.compute import compute_arrays
 from pyeffect_torch.runtime.decode import Decoded, decode
-from pyeffect_torch.runtime.registry import current
 from pyeffect_torch.runtime.encode import encode
+from pyeffect_torch.runtime.registry import current
 from pyeffect_torch.runtime.wire import Program
 
 
@@ -220,6 +220,3 @@ def _structure(skeleton: Any) -> tree.Structure:
         return built if kind == "list" else tuple(built)
 
     return tree.structure(build(skeleton))
-
-
-

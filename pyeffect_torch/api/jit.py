@@ -12,16 +12,23 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from pyeffect_torch.api.donation import claim, concrete_buffers, donated_leaves
+from pyeffect_torch.api.lowered import Lowered
+from pyeffect_torch.api.signatures import (
+    Entry,
+    Last,
+    Stats,
+    difference,
+    key_of,
+    numbers,
+    split_statics,
+)
 from pyeffect_torch.core import late, source, tree
 from pyeffect_torch.core.array import (
     DEAD_FLAG,
     LEAF_FLAG,
-    LITERAL,
     PLACEHOLDER_FLAG,
     RUNTIME_SHIFT,
     Array,
@@ -30,64 +37,17 @@ from pyeffect_torch.core.array import (
     from_buffers,
 )
 from pyeffect_torch.core.errors import ArgumentError, ForeignHandleError, TraceError
-from pyeffect_torch.core.flattener import Flattener, compile_flattener
+from pyeffect_torch.core.flattener import compile_flattener
 from pyeffect_torch.core.graph import live_leaf, placeholders_of
 from pyeffect_torch.core.printer import IR
-from pyeffect_torch.core.trace import Trace, frames, leak_error, trace
+from pyeffect_torch.core.trace import frames, leak_error, trace
 from pyeffect_torch.ops.base import operand
 from pyeffect_torch.runtime.base import REGISTERED, Executable, Runtime
 from pyeffect_torch.runtime.compute import compute_arrays
-from pyeffect_torch.runtime.registry import current
 from pyeffect_torch.runtime.encode import encode
-from pyeffect_torch.runtime.wire import Program
+from pyeffect_torch.runtime.registry import current
 
 _log = logging.getLogger("pyeffect_torch.jit")
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    """One signature: its trace and, once it was executed, its executable."""
-
-    traced: Trace
-    structure: tree.Structure
-    program: Program | None = None
-    executable: Executable | None = None
-    uses_key: bool = False
-    live: bool = False
-    flatten: Flattener | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-@dataclass(slots=True, eq=False)
-class _Last:
-    """What the hot path compares a call with."""
-
-    entry: _Entry
-    flatten: Flattener
-    flags: int
-    shapes: list[Any]
-    dtypes: list[Any]
-    runtime: Runtime
-
-
-@dataclass(slots=True)
-class Stats:
-    """Counters of a compiled function.
-
-    Attributes:
-        programs: signatures in the cache. traces: Python runs of the function. hits: calls served
-            without a trace. evictions: signatures dropped. bytes: memory of the executables.
-        trace_seconds, encode_seconds, compile_seconds: time spent so far.
-    """
-
-    programs: int = 0
-    traces: int = 0
-    hits: int = 0
-    evictions: int = 0
-    bytes: int = 0
-    trace_seconds: float = 0.0
-    encode_seconds: float = 0.0
-    compile_seconds: float = 0.0
 
 
 class Compiled:
@@ -109,12 +69,12 @@ class Compiled:
         self.donate_argnums = donate_argnums
         self.cache_capacity = cache_capacity
         self.optimize = optimize
-        self._cache: OrderedDict[Any, _Entry] = OrderedDict()
+        self._cache: OrderedDict[Any, Entry] = OrderedDict()
         self._lock = threading.Lock()
         self._tracing: dict[Any, tuple[int, threading.Event]] = {}
         self._stats = Stats()
         self._reason = "it has not been called yet"
-        self._last: _Last | None = None
+        self._last: Last | None = None
         functools.update_wrapper(self, f, updated=())  # attributes of f are not ours
 
     # --- calls
@@ -147,7 +107,7 @@ class Compiled:
 
     def _remember(
         self,
-        entry: _Entry,
+        entry: Entry,
         leaves: list[Array],
         runtime: Runtime,
         args: tuple[Any, ...],
@@ -159,7 +119,7 @@ class Compiled:
             return
         if entry.flatten is None:
             entry.flatten = compile_flattener(tree.structure(args)) or (lambda args: None)
-        self._last = _Last(
+        self._last = Last(
             entry,
             entry.flatten,
             flags,
@@ -171,16 +131,19 @@ class Compiled:
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Return the traced program of these arguments, to print, compile and explain."""
         entry, _, runtime, dynamic, _ = self._resolve(args, kwargs)
-        return Lowered(self, entry, runtime, dynamic)
+        ir = IR(self.name, entry.traced.body, ())
+        return Lowered(ir, lambda: entry.executable or self._prepare(entry, runtime, dynamic))
 
     def _resolve(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[_Entry, list[Array], Runtime, Any, int]:
+    ) -> tuple[Entry, list[Array], Runtime, Any, int]:
         """Find or trace the signature of a call."""
         statics: Any = ()
         dynamic: Any = args
         if self.static_argnums or self.static_argnames:
-            dynamic, kwargs, statics = self._split(args, kwargs)
+            dynamic, kwargs, statics = split_statics(
+                self.name, self.static_argnums, self.static_argnames, args, kwargs
+            )
         leaves, structure = tree.flatten((dynamic, kwargs) if kwargs else dynamic)
         flags = 0
         types: list[Any] = []
@@ -201,33 +164,13 @@ class Compiled:
                 phase="build",
             )
         runtime = REGISTERED[mask] if mask else current()
-        key = (runtime.mask, structure, bool(kwargs), statics, *types)
+        key = key_of(runtime, structure, bool(kwargs), statics, types)
         entry = self._cache.get(key)
         if entry is None:
             entry = self._miss(key, leaves, structure, bool(kwargs), statics)
         else:
             self._stats.hits += 1
         return entry, leaves, runtime, dynamic, flags
-
-    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
-        """Separate static arguments, which must be hashable, from dynamic ones."""
-        numbers = {n % len(args) for n in self.static_argnums if -len(args) <= n < len(args)}
-        static_args = tuple((n, args[n]) for n in sorted(numbers))
-        static_kwargs = tuple((k, kwargs[k]) for k in self.static_argnames if k in kwargs)
-        for name, value in (*static_args, *static_kwargs):
-            try:
-                hash(value)
-            except TypeError:
-                raise ArgumentError(
-                    f"jit({self.name}): static argument {name!r} of type {type(value).__name__} "
-                    "is not hashable",
-                    "pass a hashable value (a tuple instead of a list), or make it dynamic",
-                ) from None
-        # bool, int and float that compare equal are different values of a static argument.
-        typed = tuple((name, type(value), value) for name, value in (*static_args, *static_kwargs))
-        dynamic = tuple(arg for index, arg in enumerate(args) if index not in numbers)
-        rest = {k: v for k, v in kwargs.items() if k not in self.static_argnames}
-        return dynamic, rest, typed
 
     def _call(self, statics: Any, dynamic: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if not statics:
@@ -248,7 +191,7 @@ class Compiled:
         structure: tree.Structure,
         has_kwargs: bool,
         statics: Any,
-    ) -> _Entry:
+    ) -> Entry:
         """Trace, once for all threads that ask for the signature at the same time."""
         while True:
             with self._lock:
@@ -278,7 +221,7 @@ class Compiled:
 
     def _trace(
         self, leaves: list[Array], structure: tree.Structure, has_kwargs: bool, statics: Any
-    ) -> tuple[_Entry, bool]:
+    ) -> tuple[Entry, bool]:
         started = time.perf_counter()
         self._stats.traces += 1
         out_structure: list[tree.Structure] = []
@@ -308,13 +251,13 @@ class Compiled:
         uses_key = any(
             array.serial == hidden for node in traced.body.nodes for array in node.inputs
         ) or any(root.serial == hidden for root in traced.body.roots)
-        entry = _Entry(traced, out_structure[0], uses_key=uses_key, live=live)
+        entry = Entry(traced, out_structure[0], uses_key=uses_key, live=live)
         self._stats.trace_seconds += time.perf_counter() - started
         return entry, not live
 
-    def _store(self, key: Any, entry: _Entry) -> None:
+    def _store(self, key: Any, entry: Entry) -> None:
         with self._lock:
-            self._reason = self._compare(key)
+            self._reason = difference(key, next(reversed(self._cache), None))
             _log.debug("jit(%s) traced: %s", self.name, self._reason)
             self._cache[key] = entry
             while len(self._cache) > self.cache_capacity:
@@ -327,40 +270,19 @@ class Compiled:
                     self._reason,
                 )
 
-    def _compare(self, key: Any) -> str:
-        """Say how `key` differs from the signature that was used last."""
-        if not self._cache:
-            return "the first call"
-        last = next(reversed(self._cache))
-        if key[0] != last[0]:
-            return "another runtime"
-        if key[1] != last[1]:
-            return f"another tree: {key[1]} instead of {last[1]}"
-        if key[3] != last[3]:
-            return f"other static arguments: {key[3]} instead of {last[3]}"
-        paths = tree.paths(key[1], "arguments")
-        for index, path in enumerate(paths):
-            shape, dtype = key[4 + 2 * index], key[5 + 2 * index]
-            old_shape, old_dtype = last[4 + 2 * index], last[5 + 2 * index]
-            if shape != old_shape:
-                return f"{path}: shape {list(shape)} instead of {list(old_shape)}"
-            if dtype is not old_dtype:
-                return f"{path}: dtype {dtype.name} instead of {old_dtype.name}"
-        return "the trace was not cached"
-
     def explain_retrace(self) -> str:
         """Return why the last trace happened: which leaf, tree or static value changed."""
         return self._reason
 
     # --- inlining and execution
 
-    def _inline(self, entry: _Entry, leaves: Sequence[Array]) -> Any:
+    def _inline(self, entry: Entry, leaves: Sequence[Array]) -> Any:
         body = entry.traced.body  # donation has no meaning here: the outermost call decides
         key = late.functions.implicit_key() if entry.uses_key else entry.traced.arguments[0]
         roots = body.inline([*entry.traced.captures, key, *leaves])
         return tree.unflatten(entry.structure, roots)
 
-    def _prepare(self, entry: _Entry, runtime: Runtime, dynamic: Sequence[Any]) -> Executable:
+    def _prepare(self, entry: Entry, runtime: Runtime, dynamic: Sequence[Any]) -> Executable:
         """Encode and compile on the first execution of a signature."""
         with entry.lock:
             if entry.executable is not None:
@@ -370,15 +292,19 @@ class Compiled:
             if captures:
                 compute_arrays(captures)
             hidden = entry.traced.arguments[0]
-            formals = [hidden, *entry.traced.arguments[1:]] if entry.uses_key else list(
-                entry.traced.arguments[1:]
+            formals = (
+                [hidden, *entry.traced.arguments[1:]]
+                if entry.uses_key
+                else list(entry.traced.arguments[1:])
             )
             program = encode(
                 entry.traced.body.roots,
                 formals,
                 runtime.has,
                 effects=entry.traced.body.effects,
-                donated=self._donated(dynamic, 1 if entry.uses_key else 0),
+                donated=donated_leaves(
+                    dynamic, self.donate_argnums, self.static_argnums, int(entry.uses_key)
+                ),
                 key=0 if entry.uses_key else None,
             )
             encoded = time.perf_counter()
@@ -390,35 +316,21 @@ class Compiled:
             entry.program, entry.executable = program, executable
             return executable
 
-    def _donated(self, dynamic: Sequence[Any], first: int) -> list[int]:
-        """The indices of donated leaves among the formals."""
-        out: list[int] = []
-        start = first
-        position = 0
-        for number in range(len(dynamic) + len(self.static_argnums)):
-            if number in self.static_argnums or position >= len(dynamic):
-                continue
-            count = len(tree.leaves(dynamic[position]))
-            if number in self.donate_argnums:
-                out.extend(range(start, start + count))
-            start += count
-            position += 1
-        return out
-
     def _execute(
-        self, entry: _Entry, leaves: list[Array], runtime: Runtime, dynamic: Sequence[Any]
+        self, entry: Entry, leaves: list[Array], runtime: Runtime, dynamic: Sequence[Any]
     ) -> Any:
         executable = entry.executable or self._prepare(entry, runtime, dynamic)
         program = entry.program
         assert program is not None
         inputs = [leaf.buf for leaf in leaves]
         if None in inputs:
-            inputs = self._concrete(leaves, runtime)
+            inputs = concrete_buffers(leaves, runtime)
         if entry.uses_key:
             inputs.insert(0, runtime.upload(late.functions.fresh_key_bits()))
         donated: list[Array] = []
         if self.donate_argnums:
-            donated = self._claim(leaves, dynamic)
+            numbered = donated_leaves(dynamic, self.donate_argnums, self.static_argnums)
+            donated = claim(self.name, [leaves[index] for index in numbered])
         outputs = executable.run(inputs)
         if donated:
             gone = Deleted(f"donated to jit({self.name})", source.capture_user())
@@ -428,28 +340,6 @@ class Compiled:
         return tree.unflatten(
             entry.structure, from_buffers(outputs, program.outputs, runtime.flags)
         )
-
-    @staticmethod
-    def _concrete(leaves: list[Array], runtime: Runtime) -> list[Any]:
-        """Compute lazy arguments in one request; literals are uploaded."""
-        compute_arrays([a for a in leaves if a.buf is None and a.op is not LITERAL])
-        return [
-            runtime.upload(np.asarray(leaf.params)) if leaf.buf is None else leaf.buf
-            for leaf in leaves
-        ]
-
-    def _claim(self, leaves: list[Array], dynamic: Sequence[Any]) -> list[Array]:
-        """The donated arrays of a call, each of which may be donated only once."""
-        donated = [leaves[index] for index in self._donated(dynamic, 0)]
-        seen: set[int] = set()
-        for array in donated:
-            if array.serial in seen:
-                raise ArgumentError(
-                    f"jit({self.name}): the same array is donated twice in one call",
-                    "pass a copy for one of the arguments, or donate only one of them",
-                )
-            seen.add(array.serial)
-        return donated
 
     # --- inspection
 
@@ -469,39 +359,8 @@ class Compiled:
             self._last = None
 
 
-class Lowered:
-    """A traced signature of a compiled function; `Compiled.lower` makes it."""
-
-    def __init__(self, owner: Compiled, entry: _Entry, runtime: Runtime, dynamic: Any) -> None:
-        self._owner = owner
-        self._entry = entry
-        self._runtime = runtime
-        self._dynamic = dynamic
-
-    def ir(self) -> IR:
-        """Return the semantic graph as printable text."""
-        return IR(self._owner.name, self._entry.traced.body, ())
-
-    def compile(self) -> Executable:
-        """Compile now, if no call has, and return the executable."""
-        return self._entry.executable or self._owner._prepare(  # noqa: SLF001 - one module
-            self._entry, self._runtime, self._dynamic
-        )
-
-    def explain(self) -> dict[str, Any]:
-        """Return what was compiled: passes with their times, regions, kernels, memory plan."""
-        return self.compile().explain()
-
-
 def _any_live(leaves: Sequence[Array]) -> bool:
     return any(leaf.flags & LEAF_FLAG and live_leaf(leaf) for leaf in leaves)
-
-
-def _numbers(what: str, value: Any) -> tuple[int, ...]:
-    numbers = value if isinstance(value, (tuple, list)) else (value,)
-    if not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
-        raise ArgumentError(f"jit: {what} must be ints, got {value!r}", "pass positions")
-    return tuple(numbers)
 
 
 def jit(
@@ -542,9 +401,9 @@ def jit(
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     return Compiled(
         f,
-        _numbers("static_argnums", static_argnums),
+        numbers("static_argnums", static_argnums),
         names,
-        _numbers("donate_argnums", donate_argnums),
+        numbers("donate_argnums", donate_argnums),
         cache_capacity,
         optimize,
     )

@@ -1,0 +1,1 @@
+"""What turns functions into programs: `jit`, `freeze`, `make_ir`, `eval_shape`."""

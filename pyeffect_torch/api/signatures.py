@@ -1,0 +1,122 @@
+"""What `jit` remembers of a signature, how it compares signatures, and its counters."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyeffect_torch.core import tree
+from pyeffect_torch.core.errors import ArgumentError
+from pyeffect_torch.core.flattener import Flattener
+from pyeffect_torch.core.trace import Trace
+from pyeffect_torch.runtime.base import Executable, Runtime
+from pyeffect_torch.runtime.wire import Program
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One signature: its trace and, once it was executed, its executable."""
+
+    traced: Trace
+    structure: tree.Structure
+    program: Program | None = None
+    executable: Executable | None = None
+    uses_key: bool = False
+    live: bool = False
+    flatten: Flattener | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(slots=True, eq=False)
+class Last:
+    """What the hot path compares a call with."""
+
+    entry: Entry
+    flatten: Flattener
+    flags: int
+    shapes: list[Any]
+    dtypes: list[Any]
+    runtime: Runtime
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters of a compiled function.
+
+    Attributes:
+        programs: signatures in the cache. traces: Python runs of the function. hits: calls served
+            without a trace. evictions: signatures dropped. bytes: memory of the executables.
+        trace_seconds, encode_seconds, compile_seconds: time spent so far.
+    """
+
+    programs: int = 0
+    traces: int = 0
+    hits: int = 0
+    evictions: int = 0
+    bytes: int = 0
+    trace_seconds: float = 0.0
+    encode_seconds: float = 0.0
+    compile_seconds: float = 0.0
+
+
+def key_of(
+    runtime: Runtime, structure: tree.Structure, has_kwargs: bool, statics: Any, types: list[Any]
+) -> tuple[Any, ...]:
+    """The signature of a call; `types` alternates shapes and dtypes."""
+    return (runtime.mask, structure, has_kwargs, statics, *types)
+
+
+def difference(key: tuple[Any, ...], last: tuple[Any, ...] | None) -> str:
+    """Say how a signature differs from the one that was traced before it."""
+    if last is None:
+        return "the first call"
+    if key[0] != last[0]:
+        return "another runtime"
+    if key[1] != last[1]:
+        return f"another tree: {key[1]} instead of {last[1]}"
+    if key[3] != last[3]:
+        return f"other static arguments: {key[3]} instead of {last[3]}"
+    for index, path in enumerate(tree.paths(key[1], "arguments")):
+        shape, dtype = key[4 + 2 * index], key[5 + 2 * index]
+        old_shape, old_dtype = last[4 + 2 * index], last[5 + 2 * index]
+        if shape != old_shape:
+            return f"{path}: shape {list(shape)} instead of {list(old_shape)}"
+        if dtype is not old_dtype:
+            return f"{path}: dtype {dtype.name} instead of {old_dtype.name}"
+    return "the trace was not cached"
+
+
+def split_statics(
+    name_of_function: str,
+    argnums: tuple[int, ...],
+    argnames: tuple[str, ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[Any, Any, Any]:
+    """Separate static arguments, which must be hashable, from dynamic ones."""
+    numbers = {n % len(args) for n in argnums if -len(args) <= n < len(args)}
+    static_args = tuple((n, args[n]) for n in sorted(numbers))
+    static_kwargs = tuple((k, kwargs[k]) for k in argnames if k in kwargs)
+    for name, value in (*static_args, *static_kwargs):
+        try:
+            hash(value)
+        except TypeError:
+            raise ArgumentError(
+                f"jit({name_of_function}): static argument {name!r} of type {type(value).__name__} "
+                "is not hashable",
+                "pass a hashable value (a tuple instead of a list), or make it dynamic",
+            ) from None
+    # bool, int and float that compare equal are different values of a static argument.
+    typed = tuple((name, type(value), value) for name, value in (*static_args, *static_kwargs))
+    dynamic = tuple(arg for index, arg in enumerate(args) if index not in numbers)
+    rest = {k: v for k, v in kwargs.items() if k not in argnames}
+    return dynamic, rest, typed
+
+
+def numbers(what: str, value: Any) -> tuple[int, ...]:
+    """Return an argument of `jit` that lists positions as a tuple of ints."""
+    found = value if isinstance(value, (tuple, list)) else (value,)
+    if not all(isinstance(n, int) and not isinstance(n, bool) for n in found):
+        raise ArgumentError(f"jit: {what} must be ints, got {value!r}", "pass positions")
+    return tuple(found)

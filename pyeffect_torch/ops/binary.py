@@ -1,0 +1,68 @@
+"""How elementwise ops of two operands are declared; `arithmetic.py` and `comparison.py` do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyeffect_torch.core import dtypes
+from pyeffect_torch.core.array import Array
+from pyeffect_torch.core.dtypes import DType
+from pyeffect_torch.core.errors import DTypeError
+from pyeffect_torch.core.op import Derivative, Domain, Op, declare
+from pyeffect_torch.ops import domains
+from pyeffect_torch.ops.base import (
+    broadcast_shapes,
+    describe,
+    elementwise_batch,
+    mixed_dtypes,
+)
+
+
+def _infer(name: str, allowed: frozenset[DType], result: DType | None) -> Any:
+    def infer(inputs: tuple[Array, ...], params: Any) -> Any:
+        del params
+        a, b = inputs
+        dtype = a.dtype
+        if dtype is not b.dtype:
+            raise mixed_dtypes(name, a, b)
+        if dtype not in allowed:
+            raise DTypeError(
+                f"{name}: has no meaning for {describe(a)} and {describe(b)}",
+                _cure(dtype, allowed),
+            )
+        shape = a.shape if a.shape == b.shape else broadcast_shapes(name, a.shape, b.shape)
+        return shape, result or dtype
+
+    return infer
+
+
+def _cure(dtype: DType, allowed: frozenset[DType]) -> str:
+    if dtype is dtypes.bool_:
+        return "use & | ^ on bool arrays, or cast them first"
+    if allowed <= dtypes.FLOATS:
+        return "cast the operands to a floating dtype, or use // for integers"
+    return "cast the operands to " + ("an integer dtype" if dtypes.int64 in allowed else "bool")
+
+
+def binary_op(
+    name: str,
+    allowed: Sequence[DType],
+    derivative: Derivative,
+    reference: Callable[..., Any],
+    domain: Domain,
+    *,
+    result: DType | None = None,
+    commutative: bool = False,
+) -> Op:
+    """Declare an elementwise op of two operands; `result` is its dtype if not the operands'."""
+    return declare(
+        name,
+        infer=_infer(name, frozenset(allowed), result),
+        derivative=derivative,
+        batch=elementwise_batch,
+        reference=domains.widened(reference),
+        domain=domain,
+        opcode=name,
+        traits=("elementwise", "commutative") if commutative else ("elementwise",),
+    )
