@@ -9,6 +9,7 @@ Usage: python bench/cancel.py [--rounds 200]
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -36,10 +37,8 @@ def main() -> None:
 
     compiled = et.jit(chain)
     with et.cancel_scope(timeout=0.01):
-        try:
+        with contextlib.suppress(et.errors.CancelledError):
             compiled(x)
-        except et.errors.CancelledError:
-            pass
     delays: list[float] = []
     rng = random.Random(0)
     for _ in range(options.rounds):

@@ -40,7 +40,7 @@ def generate(header: str) -> str:
     first, rest = body.split("\n", 1)
     assert first.startswith("# auto-generated")
     return (
-        '"""The C ABI as cffi reads it: `tools/generate_declarations.py` made it of the header."""\n'
+        '"""The C ABI as cffi reads it: made of the header by a tool."""\n'
         "\n# pyright: basic\n" + rest
     )
 

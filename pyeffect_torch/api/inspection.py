@@ -56,7 +56,7 @@ def _type(array: Array) -> tuple[Shape, DType]:
 
 
 def make_ir(f: Callable[..., Any]) -> Callable[..., IR]:
-    """Return a function that gives the semantic graph of `f` at its arguments, as printable text."""
+    """Return a function that gives the semantic graph of `f`, as printable text."""
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> IR:

@@ -80,6 +80,7 @@ class Compiled:
     # --- calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run `f`; trace and compile first if the signature is new."""
         # The hot path: the signature of the last call again, on concrete arrays of one runtime.
         last = self._last
         if last is not None and not kwargs:

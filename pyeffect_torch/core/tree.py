@@ -106,13 +106,15 @@ def register_node(
     flatten_node: Callable[[_T], tuple[Iterable[Any], Any]],
     unflatten_node: Callable[[Any, Any], _T],
 ) -> None:
-    """Register any class: `flatten_node(x) -> (children, meta)`, `unflatten_node(meta, children)`."""
+    """Register a class: how it gives (children, meta), and how it is made of (meta, children)."""
     optree.register_pytree_node(cls, flatten_node, unflatten_node, namespace=NAMESPACE)
 
 
 def mismatch(what: str, expected: Structure, got: Structure, name: str = "tree") -> TreeError:
     """The error for trees that should be equal; it prints both."""
     return TreeError(
-        f"{what}: the trees do not match\n    expected {name} {expected}\n    got      {name} {got}",
+        f"{what}: the trees do not match\n"
+        f"    expected {name} {expected}\n"
+        f"    got      {name} {got}",
         "give both the same keys, lengths and None entries",
     )

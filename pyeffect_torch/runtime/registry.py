@@ -35,6 +35,7 @@ class Factory:
         self._made: dict[frozenset[str], Runtime] = {}
 
     def __call__(self, without: Iterable[str] = ()) -> Runtime:
+        """Return the runtime, made on the first call with these hidden kernels."""
         hidden = frozenset(without)
         made = self._made.get(hidden)
         if made is None:

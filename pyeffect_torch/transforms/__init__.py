@@ -1,1 +1,1 @@
-"""Graph to graph: derivatives, batching, checkpoints, custom rules. Each is a walk that adds nodes."""
+"""Graph to graph: derivatives, batching, checkpoints, custom rules; walks that add nodes."""

@@ -81,7 +81,7 @@ def value_and_grad(
 def grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """Return the gradient function of `f`; see `value_and_grad`. With `has_aux`: (gradient, aux)."""
+    """Return the gradient function of `f`, as `value_and_grad` has it; `has_aux`: (gradient, aux)."""
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The C ABI as cffi reads it: `tools/generate_declarations.py` made it of the header."""
+"""The C ABI as cffi reads it: made of the header by a tool."""
 
 # pyright: basic
 import _cffi_backend
