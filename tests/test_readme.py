@@ -23,6 +23,14 @@ def program() -> str:
     return text
 
 
+def is_there(name: str) -> bool:
+    """Say whether `et.<name>` can be had; a lazy module may be named and not exist."""
+    try:
+        return hasattr(et, name)
+    except ImportError:
+        return False
+
+
 def test_the_example_prints_what_the_text_says() -> None:
     (promised,) = re.findall(r"It prints `([^`]*)`", TEXT)
     done = subprocess.run(
@@ -54,14 +62,14 @@ def test_what_is_said_to_be_missing_is_missing() -> None:
     (missing,) = re.findall(r"^Not there yet: (.*?)\.\s", TEXT, re.DOTALL | re.MULTILINE)
     names = re.findall(r"`(\w+)`", missing)
     assert names
-    assert [name for name in names if hasattr(et, name)] == [], "the README can promise more now"
+    assert [name for name in names if is_there(name)] == [], "the README can promise more now"
 
 
 def test_what_is_said_to_work_is_there() -> None:
     (works,) = re.findall(r"^Alpha\. (.*?)\n\n", TEXT, re.DOTALL | re.MULTILINE)
     names = " ".join(re.findall(r"`([^`]*)`", works)).split()
     assert len(names) > 5
-    assert [name for name in names if not hasattr(et, name)] == []
+    assert [name for name in names if not is_there(name)] == []
 
 
 def test_the_commands_are_targets_of_the_makefile() -> None:
