@@ -97,7 +97,7 @@ class Compiled:
                     ):
                         self._stats.hits += 1
                         return self._execute(last.entry, leaves, last.runtime, args)
-                except AttributeError:
+                except (AttributeError, TypeError):
                     pass  # a leaf that is no array: the general path converts or refuses it
         entry, leaves, runtime, dynamic, flags = self._resolve(args, kwargs)
         if flags & PLACEHOLDER_FLAG or entry.live or (flags & LEAF_FLAG and _any_live(leaves)):

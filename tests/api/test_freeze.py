@@ -1,0 +1,93 @@
+"""`freeze`: saved programs give the same bits, and every damaged file is refused by name."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyeffect_torch as et
+
+
+def program() -> Any:
+    weights = {"w": et.array(np.arange(6, dtype=np.float32).reshape(3, 2)), "b": et.ones(2)}
+    f = lambda p, x: {"y": et.tanh(x @ p["w"] + p["b"]), "parts": (x.sum(), [x])}  # noqa: E731
+    return et.freeze(f, et.spec((4, 3), "float32"), constants=weights)
+
+
+def test_save_and_load_give_equal_bits(tmp_path: Path) -> None:
+    frozen = program()
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+    want = frozen(x)
+    assert np.allclose(want["y"].numpy(), np.tanh(x @ np.arange(6).reshape(3, 2) + 1), atol=1e-6)
+    frozen.save(tmp_path / "f.pet")
+    loaded = et.load_program(tmp_path / "f.pet")
+    got = loaded(x)
+    assert np.array_equal(got["y"].numpy(), want["y"].numpy())
+    assert isinstance(got["parts"], tuple)
+    assert isinstance(got["parts"][1], list)
+    assert loaded.inputs == frozen.inputs
+    with et.use(et.reference()):
+        again = et.load_program(tmp_path / "f.pet")(x)
+    assert np.allclose(again["y"].numpy(), want["y"].numpy(), atol=1e-6)
+
+
+def test_wrong_arguments_are_named() -> None:
+    frozen = program()
+    with pytest.raises(et.errors.ShapeError, match=r"args\[0\] is float32\[3, 3\]"):
+        frozen(np.zeros((3, 3), np.float32))
+    with pytest.raises(et.errors.TreeError, match="do not match"):
+        frozen(np.zeros((4, 3), np.float32), 1.0)
+
+
+def test_a_program_that_draws_draws_anew_each_call(tmp_path: Path) -> None:
+    frozen = et.freeze(lambda x: x + et.rand((3,)), et.spec((3,), "float32"))
+    frozen.save(tmp_path / "r.pet")
+    loaded = et.load_program(tmp_path / "r.pet")
+    x = np.zeros(3, np.float32)
+    assert loaded(x).tolist() != loaded(x).tolist()
+
+
+def damaged(blob: bytes, kind: str) -> bytes:
+    if kind == "empty":
+        return b""
+    if kind == "text":
+        return b"not a program".ljust(80, b" ")
+    if kind == "truncated":
+        return blob[:-8]
+    if kind == "longer":
+        return blob + b"\0" * 8
+    if kind == "version":
+        return blob[:4] + struct.pack("<H", 9) + blob[6:]
+    at = 100 if kind == "flipped" else 40
+    return blob[:at] + bytes([blob[at] ^ 1]) + blob[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("empty", "0 bytes are shorter than the header"),
+        ("text", "offset 0: not a frozen program"),
+        ("truncated", "offset 8: the header says"),
+        ("longer", "offset 8: the header says"),
+        ("version", "offset 4: format version 9"),
+        ("flipped", "offset 16: the digest does not match"),
+        ("counts", "offset 16: the digest does not match"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, kind: str, message: str) -> None:
+    path = tmp_path / "f.pet"
+    program().save(path)
+    path.write_bytes(damaged(path.read_bytes(), kind))
+    with pytest.raises(et.errors.FileFormatError, match=message):
+        et.load_program(path)
+
+
+def test_a_missing_file_is_an_io_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="cannot read"):
+        et.load_program(tmp_path / "none.pet")
+    with pytest.raises(et.errors.IoError, match="cannot write"):
+        program().save(tmp_path / "no" / "such" / "folder.pet")
