@@ -76,6 +76,8 @@ pub const Lowering = struct {
     drafts: std.ArrayList(Draft) = .empty,
     refs: std.ArrayList(Ref) = .empty,
     geometries: std.array_list.Aligned(u8, .@"64") = .empty,
+    /// Hash of a geometry's bytes to its offset.
+    geometry_map: std.AutoHashMapUnmanaged(u64, u32) = .empty,
     constants: std.array_list.Aligned(u8, .@"64") = .empty,
     /// The instruction being lowered.
     origin: InstructionId = .at(0),
@@ -184,20 +186,37 @@ pub const Lowering = struct {
             });
             try l.refs.append(l.gpa, .{ .storage = shared, .offset = 0 });
         }
-        const at = std.mem.alignForward(usize, l.geometries.items.len, 64);
-        try l.geometries.resize(l.gpa, at + geometry.len);
-        @memcpy(l.geometries.items[at..], geometry);
+        const at = try l.addGeometry(geometry);
         try l.drafts.append(l.gpa, .{
             .kernel = kernel,
             .result_count = @intCast(results.len),
             .operand_count = @intCast(operands.len),
             .refs_start = start,
-            .geometry = @intCast(at),
+            .geometry = at,
             .work = work,
             .origin = @intCast(l.origin.index()),
             .may_fail = options.may_fail,
             .in_place = options.in_place,
         });
+    }
+
+    /// Where the geometry is among all of them. Layers of a model have equal ones: each is kept once.
+    fn addGeometry(l: *Lowering, geometry: []const u8) Error!u32 {
+        const key = std.hash.Wyhash.hash(geometry.len, geometry);
+        const found = try l.geometry_map.getOrPut(l.gpa, key);
+        if (found.found_existing) {
+            const at = found.value_ptr.*;
+            const end = at + geometry.len;
+            if (end <= l.geometries.items.len and
+                std.mem.eql(u8, l.geometries.items[at..end], geometry)) return at;
+        }
+        const at = std.mem.alignForward(usize, l.geometries.items.len, 64);
+        if (at > std.math.maxInt(u32)) return error.OutOfMemory;
+        try l.geometries.ensureTotalCapacity(l.gpa, at + geometry.len);
+        l.geometries.items.len = at + geometry.len;
+        @memcpy(l.geometries.items[at..], geometry);
+        found.value_ptr.* = @intCast(at);
+        return @intCast(at);
     }
 
     /// As `emit` with a geometry that is one struct.
