@@ -33,23 +33,23 @@ def _apart(x: Any, y: Any) -> tuple[Any, Any]:
 def _safe_floor_divide(x: Any, y: Any) -> Any:
     if x.dtype.kind == "f":
         return np.floor_divide(x, y)
-    return np._f.where(y == 0, np.zeros_like(x), np.floor_divide(x, np._f.where(y == 0, 1, y)))
+    return np.where(y == 0, np.zeros_like(x), np.floor_divide(x, np.where(y == 0, 1, y)))
 
 
 def _safe_remainder(x: Any, y: Any) -> Any:
     if x.dtype.kind == "f":
         return np.remainder(x, y)
-    return np._f.where(y == 0, np.zeros_like(x), np.remainder(x, np._f.where(y == 0, 1, y)))
+    return np.where(y == 0, np.zeros_like(x), np.remainder(x, np.where(y == 0, 1, y)))
 
 
 def _integer_safe_power(x: Any, y: Any) -> Any:
     if x.dtype.kind == "f":
         return np.power(x, y)
     negative = y < 0
-    base = np.power(x, np._f.where(negative, 0, y).astype(y.dtype))
-    odd = np._f.where(y % 2 != 0, x, np.ones_like(x))
-    inverse = np._f.where(x == 1, 1, np._f.where(x == -1, odd, 0)).astype(x.dtype)
-    return np._f.where(negative, inverse, base)
+    base = np.power(x, np.where(negative, 0, y).astype(y.dtype))
+    odd = np.where(y % 2 != 0, x, np.ones_like(x))
+    inverse = np.where(x == 1, 1, np.where(x == -1, odd, 0)).astype(x.dtype)
+    return np.where(negative, inverse, base)
 
 
 def _mul_transpose(node: Array, j: int, ct: Array) -> Array:
