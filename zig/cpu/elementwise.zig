@@ -27,9 +27,6 @@ const Work = kernel_abi.Work;
 
 pub const TileOp = tile_ops.TileOp;
 pub const isLegal = tile_ops.isLegal;
-pub const fromCode = tile_ops.fromCode;
-pub const planCopy = @import("elementwise_plan.zig").planCopy;
-pub const prefersCopy = @import("elementwise_plan.zig").prefersCopy;
 pub const Builder = @import("elementwise_plan.zig").Builder;
 pub const Register = @import("elementwise_plan.zig").Register;
 pub const Error = @import("elementwise_plan.zig").Error;

@@ -9,7 +9,6 @@ const dtype = @import("../dtype.zig");
 const tile_ops = @import("tile_ops.zig");
 const elementwise = @import("elementwise.zig");
 const lower = @import("elementwise_lower.zig");
-const transpose = @import("elementwise_transpose.zig");
 const DType = dtype.DType;
 const Operand = kernel_abi.Operand;
 const TileOp = tile_ops.TileOp;
@@ -232,16 +231,6 @@ fn append(plan: *LoadPlan, extent: u64, stride: i64) void {
     plan.extents[plan.rank] = extent;
     plan.strides[plan.rank] = stride;
     plan.rank += 1;
-}
-
-/// Whether an operand broadcast to `dims` had better be copied (`planCopy`) to a dense one before a
-/// region reads it: its tiles would come one element of a cache line at a time.
-pub fn prefersCopy(operand: Operand, dims: []const u64) bool {
-    var b: Builder = .init(dims);
-    _ = b.addLoad(operand, 0) catch return false;
-    const load = &b.loads[0];
-    const extents = load.extents[0..load.rank];
-    return transpose.plan(extents, load.strides[0..load.rank]) != null;
 }
 
 /// One operand copied to one result of the same dtype: a transposition, a slice, a broadcast.

@@ -36,7 +36,7 @@ pub inline fn erf(x: anytype) @TypeOf(x) {
     // From 3.92 on the result rounds to 1.
     const m = @abs(x);
     const t = select(m > splat(V, 3.95), splat(V, 3.95), m);
-    const tail = exponential.exp(-horner(t, &erf_large));
+    const tail = exponential.expBounded(-horner(t, &erf_large));
     const outer = base.copySign(splat(V, 1.0) - tail, x);
     return select(m < splat(V, 0.92), inner, outer);
 }
@@ -51,7 +51,7 @@ pub inline fn erfc(x: anytype) @TypeOf(x) {
     const m = select(magnitude > splat(W, 11.0), splat(W, 11.0), magnitude);
     const q = (m - splat(W, 3.0)) / (m + splat(W, 3.0));
     const scaled = horner(q, &erfc_64) / fma(m, splat(W, 2.0), splat(W, 1.0));
-    const value = exponential.exp(-(m * m)) * scaled;
+    const value = exponential.expBounded(-(m * m)) * scaled;
     return base.narrow(select(wide < splat(W, 0.0), splat(W, 2.0) - value, value));
 }
 

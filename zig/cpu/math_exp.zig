@@ -92,9 +92,19 @@ inline fn clamp(
 /// e^x; float32 1.1 ulp, float64 1 ulp.
 pub inline fn exp(x: anytype) @TypeOf(x) {
     const V = @TypeOf(x);
-    const y = if (Child(V) == f32) clamp(x, -104.0, 89.0) else clamp(x, -746.0, 710.0);
-    const reduced = reduce(y);
-    return scale(splat(V, 1.0) + expm1Reduced(reduced.r), reduced.n);
+    const high = if (Child(V) == f32) 89.0 else 710.0;
+    return expBounded(clamp(x, lowest(V), high));
+}
+
+/// Where the exponential rounds to 0.
+fn lowest(comptime V: type) comptime_float {
+    return if (Child(V) == f32) -104.0 else -746.0;
+}
+
+/// e^x for x in [-104, 89] (float64: [-746, 710]) or NaN.
+pub inline fn expBounded(x: anytype) @TypeOf(x) {
+    const reduced = reduce(x);
+    return scale(splat(@TypeOf(x), 1.0) + expm1Reduced(reduced.r), reduced.n);
 }
 
 /// 2^x. float64: the C library.
@@ -132,7 +142,8 @@ inline fn expm1Wide(x: anytype) @TypeOf(x) {
 pub inline fn sigmoid(x: anytype) @TypeOf(x) {
     const V = @TypeOf(x);
     const one = splat(V, 1.0);
-    const e = exp(-@abs(x));
+    const m = -@abs(x);
+    const e = expBounded(select(m < splat(V, lowest(V)), splat(V, lowest(V)), m));
     const t = select(x < splat(V, 0.0), e, one);
     return fma(-t, base.quotient(e, one + e), t);
 }

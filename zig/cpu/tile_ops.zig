@@ -147,17 +147,6 @@ pub const TileOp = enum(u8) {
     }
 };
 
-/// The micro-operation of a wire opcode (an enum with the wire's names), or null if it has none.
-pub fn fromCode(code: anytype) ?TileOp {
-    @setEvalBranchQuota(100_000);
-    return switch (code) {
-        inline else => |named| if (@hasField(TileOp, @tagName(named)))
-            @field(TileOp, @tagName(named))
-        else
-            null,
-    };
-}
-
 /// What a value of dtype `d` is in a register.
 pub fn registerKind(d: DType) DType {
     return switch (d) {
