@@ -236,9 +236,7 @@ def _sample_problems(op: Op, domain: Domain, samples: list[Sample]) -> list[str]
     return problems
 
 
-def _one_sample(
-    op: Op, domain: Domain, sample: Sample, claims: list[tuple[int, float]]
-) -> str:
+def _one_sample(op: Op, domain: Domain, sample: Sample, claims: list[tuple[int, float]]) -> str:
     if op.opcode is not None:
         node = bind(op, tuple(symbolic(sample)), sample.params)
         named = {name for name, _ in OPCODES[op.opcode].attributes}

@@ -207,7 +207,9 @@ def numeric_jvp(
 
     def moved(factor: float) -> list[NumpyArray]:
         at = [
-            (value + factor * step * v).astype(value.dtype) if value.dtype in dtypes.FLOATS else value
+            (value + factor * step * v).astype(value.dtype)
+            if value.dtype in dtypes.FLOATS
+            else value
             for value, v in zip(values, direction, strict=True)
         ]
         return _evaluate(f, at)

@@ -46,9 +46,7 @@ def assert_close(
             raise AssertionError(f"{path}: {problem}")
 
 
-def difference(
-    got: NumpyArray, want: NumpyArray, roundings: float, scale: Any = None
-) -> str:
+def difference(got: NumpyArray, want: NumpyArray, roundings: float, scale: Any = None) -> str:
     """Return how two arrays differ beyond the tolerance, or "".
 
     Args:

@@ -1,0 +1,477 @@
+"""What each op computes, by NumPy's function of its name or written out element by element.
+
+Every entry takes the opcode's attributes and the operands: floats widened to float64, integers and
+bools in their own dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Peer = Callable[..., Any]
+
+OF_BITS = {"bitcast", "random_bits", "random_fold_in"}
+"""Ops that look at the bits of their operands, which are therefore not widened."""
+FLOAT64_ONLY = {"attention_grad"}
+"""Ops whose operands contain results of others, which are rounded in narrower dtypes."""
+
+
+def numpys(function: Callable[..., Any]) -> Peer:
+    """A NumPy function of the operands alone."""
+    return lambda attributes, *arrays: function(*arrays)
+
+
+def each(function: Callable[..., Any], dtype: Any = None) -> Peer:
+    """A function of Python numbers, on each element; the result has the first operand's dtype."""
+
+    def peer(attributes: Any, *arrays: Any) -> Any:
+        spread = np.broadcast_arrays(*arrays)
+        flat = [x.ravel().tolist() for x in spread]
+        target = dtype or arrays[0].dtype
+        values = [wrapped(function(*row), target) for row in zip(*flat, strict=True)]
+        return np.array(values, target).reshape(spread[0].shape)
+
+    return peer
+
+
+def wrapped(value: Any, dtype: Any) -> Any:
+    """A Python number as an integer dtype holds it after overflow; floats as they are."""
+    dtype = np.dtype(dtype)
+    if dtype.kind not in "iu":
+        return value
+    bits = 8 * dtype.itemsize
+    value = int(value) % 2**bits
+    return value - 2**bits if dtype.kind == "i" and value >= 2 ** (bits - 1) else value
+
+
+def by_kind(floats: Callable[..., Any], integers: Callable[..., Any]) -> Peer:
+    """NumPy's function for floats, Python's arithmetic for integers."""
+
+    def peer(attributes: Any, *arrays: Any) -> Any:
+        if arrays[0].dtype.kind == "f":
+            return floats(*arrays)
+        return each(integers)(attributes, *arrays)
+
+    return peer
+
+
+def integer_power(x: int, n: int) -> int:
+    """x ** n; for a negative n the reciprocal, which is 0 but for 1 and -1."""
+    if n >= 0:
+        return x**n
+    return x**-n if x in (1, -1) else 0
+
+
+def static_power(attributes: Any, x: Any) -> Any:
+    n = attributes["exponent"]
+    return by_kind(lambda a: a ** float(n), lambda a: integer_power(a, n))(attributes, x)
+
+
+def shift(left: bool) -> Peer:
+    def peer(attributes: Any, x: Any, y: Any) -> Any:
+        bits = 8 * x.dtype.itemsize
+        return each(
+            lambda a, n: (a << n if left else a >> n) if 0 <= n < bits else (-1 if a < 0 < 1 - left
+                                                                             else 0)
+        )(attributes, x, y)  # fmt: skip
+
+    return peer
+
+
+def cast(attributes: Any, x: Any) -> Any:
+    target = np.dtype(attributes["dtype"])
+
+    def convert(value: Any) -> Any:
+        if target == np.bool_:
+            return value != 0
+        if target.kind not in "iu" or x.dtype.kind != "f":
+            return value
+        info = np.iinfo(target)
+        return min(max(math.trunc(value), int(info.min)), int(info.max))
+
+    if target.kind == "f" or target == ml_dtypes.bfloat16:
+        return x.astype(np.float64).astype(target)
+    return each(convert, target)(attributes, x)
+
+
+def window(x: Any, starts: Any, sizes: Any) -> Any:
+    return tuple(slice(int(s), int(s) + n) for s, n in zip(starts, sizes, strict=True))
+
+
+def take_slice(attributes: Any, x: Any) -> Any:
+    rows = zip(attributes["starts"], attributes["sizes"], attributes["steps"], strict=True)
+    for axis, (start, size, step) in enumerate(rows):
+        x = np.take(x, [start + k * step for k in range(size)], axis)
+    return x
+
+
+def pad(attributes: Any, x: Any, fill: Any) -> Any:
+    low, high, between = (attributes[key] for key in ("low", "high", "interior"))
+    for axis in range(x.ndim):
+        rows = [np.take(x, [k], axis) for k in range(x.shape[axis])]
+        shape = [*x.shape[:axis], 1, *x.shape[axis + 1 :]]
+        blank = np.full(shape, fill, x.dtype)
+        parts = [blank] * low[axis]
+        for k, row in enumerate(rows):
+            parts += [*([blank] * between[axis] if k else []), row]
+        parts += [blank] * high[axis]
+        none = np.full([*x.shape[:axis], 0, *x.shape[axis + 1 :]], fill, x.dtype)
+        x = np.concatenate([none, *parts], axis)
+    return x
+
+
+def update(attributes: Any, x: Any, new: Any, starts: Any) -> Any:
+    out = x.copy()
+    out[window(x, starts, new.shape)] = new
+    return out
+
+
+# --- indices
+
+
+def position(index: Any, extent: int, mode: int) -> int | None:
+    """Where an index points: negative ones count from the end, or are clipped, or are dropped."""
+    index = int(index)
+    if mode == 0:
+        assert -extent <= index < extent
+        return index % extent
+    if mode == 1:
+        return min(max(index, 0), extent - 1)
+    return index if 0 <= index < extent else None
+
+
+def blank_of(x: Any) -> Any:
+    return np.nan if x.dtype.kind == "f" else 0
+
+
+def take(attributes: Any, x: Any, index: Any) -> Any:
+    axis, shared, mode = attributes["axis"], attributes["batch_dims"], attributes["mode"]
+    tail = index.shape[shared:]
+    out = np.full((*x.shape[:axis], *tail, *x.shape[axis + 1 :]), blank_of(x), x.dtype)
+    for at in np.ndindex(*out.shape):
+        lead, rest = at[:axis], at[axis + len(tail) :]
+        found = position(
+            index[(*at[:shared], *at[axis : axis + len(tail)])], x.shape[axis], mode
+        )
+        if found is not None:
+            out[at] = x[(*lead, found, *rest)]
+    return out
+
+
+def take_along_axis(attributes: Any, x: Any, index: Any) -> Any:
+    axis, mode = attributes["axis"], attributes["mode"]
+    out = np.full(index.shape, blank_of(x), x.dtype)
+    for at in np.ndindex(*index.shape):
+        found = position(index[at], x.shape[axis], mode)
+        if found is not None:
+            out[at] = x[(*at[:axis], found, *at[axis + 1 :])]
+    return out
+
+
+COMBINE: tuple[Callable[[Any, Any], Any], ...] = (
+    lambda old, new: old + new,
+    lambda old, new: new,
+    max,
+    min,
+    lambda old, new: old * new,
+)
+
+
+def combine(out: Any, at: Any, new: Any, kind: int) -> None:
+    value = COMBINE[kind](out[at].item(), new.item())
+    out[at] = wrapped(value, out.dtype)
+
+
+def scatter(attributes: Any, x: Any, index: Any, updates: Any) -> Any:
+    axis, shared, mode = attributes["axis"], attributes["batch_dims"], attributes["mode"]
+    count = index.ndim - shared
+    out = x.copy()
+    # In the order of the index array, so that of several writes the last stays.
+    for at in sorted(np.ndindex(*updates.shape), key=lambda at: at[axis : axis + count]):
+        found = position(index[(*at[:shared], *at[axis : axis + count])], x.shape[axis], mode)
+        if found is not None:
+            combine(out, (*at[:axis], found, *at[axis + count :]), updates[at], attributes["kind"])
+    return out
+
+
+def scatter_along_axis(attributes: Any, x: Any, index: Any, updates: Any) -> Any:
+    axis, mode = attributes["axis"], attributes["mode"]
+    out = x.copy()
+    for at in np.ndindex(*index.shape):
+        found = position(index[at], x.shape[axis], mode)
+        if found is not None:
+            combine(out, (*at[:axis], found, *at[axis + 1 :]), updates[at], attributes["kind"])
+    return out
+
+
+# --- reductions
+
+
+def reduced(function: Callable[..., Any]) -> Peer:
+    def peer(attributes: Any, x: Any) -> Any:
+        options = {"dtype": x.dtype} if function in (np.sum, np.prod) else {}
+        return function(x, axis=tuple(attributes["axes"]), **options)
+
+    return peer
+
+
+def running(step: Callable[[Any, Any], Any]) -> Peer:
+    def peer(attributes: Any, x: Any) -> Any:
+        rows = list(np.moveaxis(x, attributes["axis"], 0))
+        if attributes["reverse"]:
+            rows.reverse()
+        for k in range(1, len(rows)):
+            rows[k] = np.asarray(step(rows[k - 1], rows[k])).astype(x.dtype)
+        if attributes["reverse"]:
+            rows.reverse()
+        return np.stack(rows, attributes["axis"]) if rows else x
+
+    return peer
+
+
+def dot_general(attributes: Any, lhs: Any, rhs: Any) -> Any:
+    labels = iter(range(1000))
+    left = [next(labels) for _ in lhs.shape]
+    right = [next(labels) for _ in rhs.shape]
+    batch: list[int] = []
+    summed: list[int] = []
+    for kind, into in (("contract", summed), ("batch", batch)):
+        for a, b in zip(attributes[f"lhs_{kind}"], attributes[f"rhs_{kind}"], strict=True):
+            right[b] = left[a]
+            into.append(left[a])
+    done = {*summed, *batch}
+    free = [label for label in (*left, *right) if label not in done]
+    return np.einsum(lhs, left, rhs, right, [*batch, *free]).astype(lhs.dtype)
+
+
+# --- normalisation, losses, attention
+
+
+def softmax(attributes: Any, x: Any) -> Any:
+    powers = np.exp(x)
+    return powers / powers.sum(attributes["axis"], keepdims=True)
+
+
+def log_softmax(attributes: Any, x: Any) -> Any:
+    return x - np.log(np.exp(x).sum(attributes["axis"], keepdims=True))
+
+
+def layer_norm(attributes: Any, x: Any, weight: Any, bias: Any) -> Any:
+    if x.size == 0:
+        return x
+    deviation = np.sqrt(np.var(x, -1, keepdims=True) + attributes["eps"])
+    return (x - np.mean(x, -1, keepdims=True)) / deviation * weight + bias
+
+
+def rms_norm(attributes: Any, x: Any, weight: Any) -> Any:
+    if x.size == 0:
+        return x
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + attributes["eps"]) * weight
+
+
+def cross_entropy(attributes: Any, logits: Any, labels: Any) -> Any:
+    out = np.zeros(labels.shape)
+    for at in np.ndindex(*labels.shape):
+        if labels[at] != attributes["ignore_index"]:
+            out[at] = math.log(np.exp(logits[at]).sum()) - logits[at][int(labels[at])]
+    return out
+
+
+def cross_entropy_grad(attributes: Any, logits: Any, labels: Any, ct: Any) -> Any:
+    out = np.zeros(logits.shape)
+    for at in np.ndindex(*labels.shape):
+        if labels[at] != attributes["ignore_index"]:
+            row = np.exp(logits[at]) / np.exp(logits[at]).sum()
+            row[int(labels[at])] -= 1
+            out[at] = row * ct[at]
+    return out
+
+
+def weights_of_row(attributes: Any, q: Any, k: Any, at: Any, mask: Any) -> Any:
+    """The weights of one row of attention, and the log of their sum before division."""
+    b, h, i = at
+    group = q.shape[1] // k.shape[1]
+    rows, keys = q.shape[2], k.shape[2]
+    weights = np.zeros(keys)
+    for j in range(keys):
+        behind = i + keys - rows - j
+        near = attributes["window"] == 0 or (
+            behind < attributes["window"]
+            and (attributes["causal"] or behind > -attributes["window"])
+        )
+        score = float(q[b, h, i] @ k[b, h // group, j]) * attributes["scale"]
+        if mask is not None:
+            entry = np.broadcast_to(mask, (*q.shape[:3], keys))[b, h, i, j]
+            score = score + entry if mask.dtype != np.bool_ else score if entry else -math.inf
+        if near and not (attributes["causal"] and behind < 0):
+            weights[j] = math.exp(score)
+    total = weights.sum()
+    return weights / (total or 1.0), math.log(total) if total else -math.inf
+
+
+def attention(attributes: Any, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    group = q.shape[1] // max(k.shape[1], 1)
+    out, lse = np.zeros((*q.shape[:3], v.shape[3])), np.zeros(q.shape[:3])
+    for at in np.ndindex(*q.shape[:3]):
+        weights, lse[at] = weights_of_row(attributes, q, k, at, mask)
+        out[at] = weights @ v[at[0], at[1] // group]
+    return out, lse
+
+
+def attention_grad(
+    attributes: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, ct: Any, mask: Any = None
+) -> Any:
+    """From the weights alone: what was saved of the forward pass must say the same."""
+    group = q.shape[1] // max(k.shape[1], 1)
+    q_ct, k_ct, v_ct = np.zeros(q.shape), np.zeros(k.shape), np.zeros(v.shape)
+    for at in np.ndindex(*q.shape[:3]):
+        weights, _ = weights_of_row(attributes, q, k, at, mask)
+        shared = (at[0], at[1] // group)
+        weights_ct = v[shared] @ ct[at]
+        scores_ct = weights * (weights_ct - weights @ weights_ct) * attributes["scale"]
+        q_ct[at] = scores_ct @ k[shared]
+        k_ct[shared] += np.outer(scores_ct, q[at])
+        v_ct[shared] += np.outer(weights, ct[at])
+    return q_ct, k_ct, v_ct
+
+
+# --- random bits
+
+
+def threefry(key: Any, counter: tuple[int, int]) -> tuple[int, int]:
+    """Threefry-2x32 with 20 rounds (Salmon et al. 2011), in Python integers."""
+    size = 2**32
+    keys = (int(key[0]), int(key[1]), 0x1BD11BDA ^ int(key[0]) ^ int(key[1]))
+    x, y = (counter[0] + keys[0]) % size, (counter[1] + keys[1]) % size
+    for step in range(5):
+        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[step % 2]:
+            x = (x + y) % size
+            y = ((y << turn | y >> (32 - turn)) % size) ^ x
+        x = (x + keys[(step + 1) % 3]) % size
+        y = (y + keys[(step + 2) % 3] + step + 1) % size
+    return x, y
+
+
+def random_bits(attributes: Any, key: Any) -> Any:
+    shape, form = tuple(attributes["shape"]), attributes["form"]
+    lead = key.shape[:-1]
+    tail = (2,) if form == 2 else ()
+    out = np.zeros((*lead, *shape, *tail), np.uint64 if form == 1 else np.uint32)
+    for at in np.ndindex(*lead):
+        for number, place in enumerate(np.ndindex(*shape)):
+            x, y = threefry(key[at], (number >> 32, number % 2**32))
+            out[(*at, *place)] = (x ^ y, x << 32 | y, (x, y))[form]
+    return out
+
+
+def random_fold_in(attributes: Any, key: Any, data: Any) -> Any:
+    out = np.zeros_like(key)
+    for at in np.ndindex(*data.shape):
+        out[at] = threefry(key[at], (0, int(data[at])))
+    return out
+
+
+PEERS: dict[str, Peer] = {
+    "add": by_kind(np.add, lambda a, b: a + b),
+    "subtract": by_kind(np.subtract, lambda a, b: a - b),
+    "multiply": by_kind(np.multiply, lambda a, b: a * b),
+    "divide": numpys(np.divide),
+    "floor_divide": by_kind(np.floor_divide, lambda a, b: a // b),
+    "remainder": by_kind(np.remainder, lambda a, b: a % b),
+    "power": by_kind(np.power, integer_power),
+    "maximum": numpys(np.maximum),
+    "minimum": numpys(np.minimum),
+    "arctan2": numpys(np.arctan2),
+    "equal": numpys(np.equal),
+    "not_equal": numpys(np.not_equal),
+    "less": numpys(np.less),
+    "less_equal": numpys(np.less_equal),
+    "greater": numpys(np.greater),
+    "greater_equal": numpys(np.greater_equal),
+    "logical_and": numpys(np.logical_and),
+    "logical_or": numpys(np.logical_or),
+    "logical_xor": numpys(np.logical_xor),
+    "bitwise_and": numpys(np.bitwise_and),
+    "bitwise_or": numpys(np.bitwise_or),
+    "bitwise_xor": numpys(np.bitwise_xor),
+    "left_shift": shift(True),
+    "right_shift": shift(False),
+    "where": numpys(np.where),
+    "cast": cast,
+    "reshape": lambda attributes, x: np.reshape(x, attributes["shape"]),
+    "transpose": lambda attributes, x: np.transpose(x, attributes["axes"]),
+    "broadcast_to": lambda attributes, x: np.broadcast_to(x, attributes["shape"]),
+    "take": take,
+    "take_along_axis": take_along_axis,
+    "slice": take_slice,
+    "pad": pad,
+    "concatenate": lambda attributes, *arrays: np.concatenate(arrays, attributes["axis"]),
+    "dynamic_slice": lambda attributes, x, starts: x[window(x, starts, attributes["sizes"])],
+    "dynamic_update_slice": update,
+    "check_index": lambda attributes, index: check_index(attributes, index),
+    "check": lambda attributes, x, condition: x,
+    "scatter": scatter,
+    "scatter_reduce": scatter,
+    "scatter_along_axis": scatter_along_axis,
+    "scatter_along_axis_reduce": scatter_along_axis,
+    "softmax": softmax,
+    "log_softmax": log_softmax,
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "attention": attention,
+    "attention_grad": attention_grad,
+    "barrier": lambda attributes, *arrays: arrays,
+    "bitcast": lambda attributes, x: np.frombuffer(x.tobytes(), attributes["dtype"]).reshape(
+        x.shape
+    ),
+    "iota": lambda attributes: np.indices(attributes["shape"])[attributes["axis"]],
+    "dot_general": dot_general,
+    "cross_entropy": cross_entropy,
+    "cross_entropy_grad": cross_entropy_grad,
+    "cumsum": running(np.add),
+    "cumprod": running(np.multiply),
+    "cummax": running(np.maximum),
+    "cummin": running(np.minimum),
+    "random_bits": random_bits,
+    "random_fold_in": random_fold_in,
+    "reduce_sum": reduced(np.sum),
+    "reduce_prod": reduced(np.prod),
+    "reduce_max": reduced(np.max),
+    "reduce_min": reduced(np.min),
+    "argmax": lambda attributes, x: np.argmax(x, attributes["axis"]),
+    "argmin": lambda attributes, x: np.argmin(x, attributes["axis"]),
+    "stop_gradient": lambda attributes, *arrays: arrays,
+    "sign": numpys(np.sign),
+    "abs": numpys(np.abs),
+    "negative": by_kind(np.negative, lambda a: -a),
+    "square": by_kind(np.square, lambda a: a * a),
+    "integer_power": static_power,
+    "rsqrt": numpys(lambda x: 1 / np.sqrt(x)),
+    "erf": each(math.erf),
+    "erfc": each(math.erfc),
+    "sigmoid": each(lambda x: 1 / (1 + math.exp(-x))),
+    "logical_not": numpys(np.logical_not),
+    "bitwise_not": numpys(np.invert),
+    **{
+        name: numpys(getattr(np, name))
+        for name in (
+            "exp exp2 expm1 log log1p log2 log10 sin cos tan arcsin arccos arctan sinh cosh tanh "
+            "arcsinh arccosh arctanh sqrt cbrt reciprocal floor ceil trunc round isnan isinf "
+            "isfinite"
+        ).split()
+    },
+}
+
+
+def check_index(attributes: Any, index: Any) -> Any:
+    """Positions as int64; what is dropped becomes the extent."""
+    out = np.zeros(index.shape, np.int64)
+    for at in np.ndindex(*index.shape):
+        found = position(index[at], attributes["extent"], attributes["mode"])
+        out[at] = attributes["extent"] if found is None else found
+    return out
