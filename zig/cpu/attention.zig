@@ -131,7 +131,7 @@ fn Forward(comptime d: DType) type {
             var key = range.low / key_tile * key_tile;
             while (key < range.high) : (key += key_tile) {
                 if (ctx.isCancelled()) return;
-                visitKeys(&w, key, @min(key_tile, g.keys - key));
+                visitKeys(&w, key, @min(key_tile, range.high - key));
             }
             finish(&w);
         }
@@ -167,7 +167,8 @@ fn Forward(comptime d: DType) type {
                     .query_begin = w.query_begin + column,
                     .query_count = @min(t.cols, w.query_count - column),
                 };
-                const range = g.keyRange(scores.query_begin, scores.query_begin + scores.query_count);
+                const first = scores.query_begin;
+                const range = g.keyRange(first, first + scores.query_count);
                 if (range.high <= key or range.low >= key + count) continue;
                 const q: t.Right = .{
                     .at = w.memory + w.parts.q + column * g.width,
@@ -226,11 +227,11 @@ fn Forward(comptime d: DType) type {
                 for (0..s.key_count) |key| {
                     const p = s.at + key * t.cols + j * t.lanes;
                     const x: V = p[0..t.lanes].*;
-                    const e = math.exp(x - shift);
+                    const e = t.weight(x - shift);
                     p[0..t.lanes].* = e;
                     total += e;
                 }
-                const factor = math.exp(before - shift);
+                const factor = t.weight(before - shift);
                 const sum: V = sums[j * t.lanes ..][0..t.lanes].*;
                 sums[j * t.lanes ..][0..t.lanes].* = sum * factor + total;
                 maxima[j * t.lanes ..][0..t.lanes].* = top;

@@ -16,7 +16,6 @@ const Isa = @import("isa.zig").Isa;
 const shapes = @import("gemm_shapes.zig");
 const tile = @import("attention_tile.zig");
 const gemm = @import("gemm.zig");
-const math = @import("math.zig");
 
 pub const Geometry = tile.Geometry;
 pub const Attributes = tile.Attributes;
@@ -228,7 +227,7 @@ fn Backward(comptime d: DType) type {
                         .query = query,
                         .query_count = query_count,
                         .key = key,
-                        .key_count = count,
+                        .key_count = @min(count, range.high - key),
                     });
                 }
             }
@@ -363,7 +362,7 @@ fn Backward(comptime d: DType) type {
                         const c = scores + key * step + j * t.lanes;
                         const x: V = p[0..t.lanes].*;
                         const y: V = c[0..t.lanes].*;
-                        const weight = math.exp(x - lse);
+                        const weight = t.weight(x - lse);
                         p[0..t.lanes].* = weight;
                         c[0..t.lanes].* = weight * (y - inner) * scale;
                     }

@@ -1,9 +1,9 @@
 //! What attention and its gradient share: the geometry, the tiles of keys by queries, the products
 //! of tiles on the register kernels of `gemm_micro.zig`, and masking.
 //!
-//! Scores are kept transposed, `[keys][queries]`: the softmax of a query then runs down a column, so
-//! maxima, exponentials and sums are plain vector operations over many queries, and each product of
-//! the method reads its operands without a transpose except q (and in the gradient, ct).
+//! Scores are kept transposed, `[keys][queries]`: the softmax of a query then runs down a column,
+//! so maxima, exponentials and sums are plain vector operations over many queries, and each product
+//! of the method reads its operands without a transpose except q (and in the gradient, ct).
 const std = @import("std");
 const assert = std.debug.assert;
 const dtype = @import("../dtype.zig");
@@ -14,6 +14,7 @@ const Isa = @import("isa.zig").Isa;
 const shapes = @import("gemm_shapes.zig");
 const gemm_micro = @import("gemm_micro.zig");
 const gemm_pack = @import("gemm_pack.zig");
+const math = @import("math.zig");
 const at = @import("view.zig").at;
 
 /// Keys of a tile: scores of a panel of queries stay in the first-level cache.
@@ -64,7 +65,8 @@ pub const Geometry = extern struct {
 
     /// The position of a query among the keys (the last query sees the last key).
     pub inline fn positionOf(g: *const Geometry, query: u64) i64 {
-        return @as(i64, @intCast(query)) + @as(i64, @intCast(g.keys)) - @as(i64, @intCast(g.queries));
+        const from_end: i64 = @intCast(g.queries - query);
+        return @as(i64, @intCast(g.keys)) - from_end;
     }
 
     /// Keys that causality and the window leave to the query at `position`: from `low` up to and
@@ -164,8 +166,6 @@ pub fn Tile(comptime d: DType) type {
         const source = gemm_pack.Pack(d);
         const same = gemm_pack.Pack(if (T == f32) .f32 else .f64);
         const bytes = gemm_pack.Pack(.u8);
-        /// A row-major operand needs an address register for each row: more rows would spill.
-        const direct_rows = @min(micro.rows, 8);
         /// Elements from key to key in a packed mask.
         pub const mask_step = roundUp(cols, @max(bytes.width_unit, lanes));
 
@@ -195,7 +195,9 @@ pub fn Tile(comptime d: DType) type {
                 const line = to + r * step;
                 var i: u64 = 0;
                 if (strides[3] == 1) {
-                    while (i + lanes <= width) : (i += lanes) line[i..][0..lanes].* = source.load(row + i);
+                    while (i + lanes <= width) : (i += lanes) {
+                        line[i..][0..lanes].* = source.load(row + i);
+                    }
                 }
                 while (i < width) : (i += 1) {
                     line[i] = source.widen(at(S, row, @as(i64, @intCast(i)) * strides[3])[0]);
@@ -244,7 +246,7 @@ pub fn Tile(comptime d: DType) type {
             accumulate: bool,
         ) void {
             assert(n % cols == 0);
-            const height = if (direct) direct_rows else micro.rows;
+            const height = if (direct) micro.direct_rows else micro.rows;
             const table = if (direct) &micro.by_rows_direct else &micro.by_rows;
             for (0..n / cols) |panel| {
                 const b = right.at + panel * right.panel;
@@ -256,6 +258,15 @@ pub fn Tile(comptime d: DType) type {
                     kernel(depth, a, left.step, b, right.step, c, target.step, accumulate);
                 }
             }
+        }
+
+        /// e^x for x <= 0, zero where that would be subnormal: next to the largest weight of a row,
+        /// which is of the order of 1, it could not be seen, and hardware is slow on subnormals.
+        pub inline fn weight(x: V) V {
+            const least: V = @splat(if (T == f32) -87.0 else -708.0);
+            const vanishes = x < least;
+            const e = math.exp(@select(T, vanishes, least, x));
+            return @select(T, vanishes, @as(V, @splat(0)), e);
         }
 
         /// One panel of transposed scores and where it is in the whole.
@@ -356,8 +367,15 @@ pub fn Tile(comptime d: DType) type {
         }
 
         /// The mask of a head; any address if there is none.
-        pub inline fn maskOf(g: *const Geometry, p: [*]const u8, batch: u64, index: u64) [*]const u8 {
-            const offset = @as(i64, @intCast(batch)) * g.mask[0] + @as(i64, @intCast(index)) * g.mask[1];
+        pub inline fn maskOf(
+            g: *const Geometry,
+            p: [*]const u8,
+            batch: u64,
+            index: u64,
+        ) [*]const u8 {
+            const b: i64 = @intCast(batch);
+            const h: i64 = @intCast(index);
+            const offset = b * g.mask[0] + h * g.mask[1];
             return switch (g.mask_kind) {
                 .none => p,
                 .boolean => at(u8, p, offset),

@@ -2,9 +2,9 @@
 //!
 //! C is cut into tasks of `rows_per_task` x `cols_per_task`. A task walks k in blocks of
 //! `depth_block`; for each it brings one panel of B after the other into the first-level cache and
-//! runs the register tile down the rows of A. How A and B reach the tile is the planner's choice for
-//! each (`Source`): packed once for everybody by a first phase of tasks, packed by every task for
-//! itself, or read where they lie. When C has few elements but k is long, k is split over tasks
+//! runs the register tile down the rows of A. How A and B reach the tile is the planner's choice
+//! for each (`Source`): packed once for everybody by a first phase of tasks, packed by every task
+//! for itself, or read where they lie. When C has few elements but k is long, k is split over tasks
 //! (`splits`) that leave partial products, and a second phase adds those.
 //!
 //! Numerics: half types are widened and the sum is float32, rounded once at the end; integers wrap.
@@ -85,20 +85,18 @@ pub const Geometry = extern struct {
     /// Second-phase tasks (`splits > 1`): elements of C each adds up.
     elements_per_task: u64,
 
-    pub fn group(g: *const Geometry, comptime which: enum { batch, m, n, k }, strides: [*]const i64) gemm_pack.Group {
-        const start = switch (which) {
-            .batch => 0,
-            .m => g.batch_rank,
-            .n => g.batch_rank + g.m_rank,
-            .k => g.batch_rank + g.m_rank + g.n_rank,
+    const Which = enum { batch, m, n, k };
+
+    /// One of the four groups of axes with A's or B's strides.
+    pub fn group(g: *const Geometry, which: Which, strides: [*]const i64) gemm_pack.Group {
+        const ranks = [_]u32{ g.batch_rank, g.m_rank, g.n_rank, g.k_rank };
+        var start: usize = 0;
+        for (ranks[0..@backingInt(which)]) |rank| start += rank;
+        return .{
+            .rank = ranks[@backingInt(which)],
+            .dims = @as([*]const u64, &g.dims) + start,
+            .strides = strides + start,
         };
-        const rank = switch (which) {
-            .batch => g.batch_rank,
-            .m => g.m_rank,
-            .n => g.n_rank,
-            .k => g.k_rank,
-        };
-        return .{ .rank = rank, .dims = @as([*]const u64, &g.dims) + start, .strides = strides + start };
     }
 
     /// Elements of the packed A of all batches, where packed B begins.
@@ -128,15 +126,14 @@ pub const Scratch = struct {
             ceilDivide(g.rows_per_task, shape.rows) * shape.panelStride() * g.depth_block
         else
             0;
-        const b_elements = if (g.b_source == .shared)
-            0
-        else
-            g.depth_block * @min(ceilDivide(g.cols_per_task, shape.cols()) * shape.cols(), group_cols);
+        const whole_cols = ceilDivide(g.cols_per_task, shape.cols()) * shape.cols();
+        const group = @min(whole_cols, group_cols);
+        const b_elements = if (g.b_source == .shared) 0 else g.depth_block * group;
         const edge_elements: u64 = shape.rows * shape.cols();
         const c_elements = if (g.stores_direct == 1 or g.splits > 1)
             0
         else
-            g.rows_per_task * ceilDivide(g.cols_per_task, shape.cols()) * shape.cols();
+            g.rows_per_task * whole_cols;
         const edge = a_elements + b_elements;
         const c = edge + edge_elements;
         return .{ .b = a_elements, .edge = edge, .c = c, .total = c + c_elements };
@@ -197,8 +194,10 @@ pub const Part = struct {
     }
 };
 
-/// Views of A and B of one batch.
-pub fn views(comptime S: type, g: *const Geometry, p: Pointers, batch: u64) struct { a: gemm_pack.View, b: gemm_pack.View } {
+pub const Views = struct { a: gemm_pack.View, b: gemm_pack.View };
+
+/// A and B of one batch.
+pub fn views(comptime S: type, g: *const Geometry, p: Pointers, batch: u64) Views {
     const a: [*]const S = @ptrCast(@alignCast(p.a));
     const b: [*]const S = @ptrCast(@alignCast(p.b));
     return .{
@@ -213,6 +212,13 @@ pub fn views(comptime S: type, g: *const Geometry, p: Pointers, batch: u64) stru
             .depth = g.group(.k, &g.b_strides),
         },
     };
+}
+
+/// a + b; wraps for integers. Scalars or vectors.
+pub inline fn plus(a: anytype, b: @TypeOf(a)) @TypeOf(a) {
+    const info = @typeInfo(@TypeOf(a));
+    const E = if (info == .vector) info.vector.child else @TypeOf(a);
+    return if (@typeInfo(E) == .float) a + b else a +% b;
 }
 
 pub inline fn narrow(comptime d: DType, x: shapes.Kind.of(d).Type()) Storage(d) {
@@ -307,7 +313,14 @@ pub fn Blocked(comptime d: DType) type {
             }
         }
 
-        fn storeTile(g: *const Geometry, p: Pointers, batch: u64, part: Part, tile: [*]const T, step: u64) void {
+        fn storeTile(
+            g: *const Geometry,
+            p: Pointers,
+            batch: u64,
+            part: Part,
+            tile: [*]const T,
+            step: u64,
+        ) void {
             const c = @as([*]S, @ptrCast(@alignCast(p.c))) + batch * g.m * g.n;
             for (part.row_begin..part.row_end) |i| {
                 const from = tile + (i - part.row_begin) * step;
@@ -449,12 +462,13 @@ pub fn Blocked(comptime d: DType) type {
                 const corner = block.c + (col - part.col_begin);
                 // A short panel would write past its columns.
                 const to_edge = cols < micro.cols and !block.in_tile;
+                const by_row = block.g.a_source == .direct;
+                const height: u64 = if (by_row) micro.direct_rows else micro.rows;
                 var row = part.row_begin;
-                while (row < part.row_end) : (row += micro.rows) {
-                    const rows = @min(part.row_end - row, micro.rows);
+                while (row < part.row_end) : (row += height) {
+                    const rows = @min(part.row_end - row, height);
                     const a = block.panelA(depth, count, row);
-                    const kernels = if (a.by_row) &micro.by_rows_direct else &micro.by_rows;
-                    const kernel = kernels[rows];
+                    const kernel = if (by_row) micro.by_rows_direct[rows] else micro.by_rows[rows];
                     const c = corner + (row - part.row_begin) * block.c_step;
                     if (to_edge) {
                         kernel(count, a.at, a.step, b, b_step, block.edge, micro.cols, false);
@@ -465,7 +479,7 @@ pub fn Blocked(comptime d: DType) type {
                 }
             }
 
-            const PanelA = struct { at: [*]const T, step: usize, by_row: bool = false };
+            const PanelA = struct { at: [*]const T, step: usize };
 
             fn panelA(block: *const Block, depth: u64, count: u64, row: u64) PanelA {
                 const g = block.g;
@@ -485,7 +499,7 @@ pub fn Blocked(comptime d: DType) type {
                     .direct => {
                         const base: [*]const T = @ptrCast(@alignCast(block.view_a.base));
                         const step: usize = @intCast(block.view_a.lane.inner());
-                        return .{ .at = base + row * step + depth, .step = step, .by_row = true };
+                        return .{ .at = base + row * step + depth, .step = step };
                     },
                     .direct_rows => {
                         const base: [*]const T = @ptrCast(@alignCast(block.view_a.base));
@@ -496,18 +510,31 @@ pub fn Blocked(comptime d: DType) type {
             }
         };
 
-        fn copyEdge(edge: [*]const T, c: [*]T, c_step: u64, rows: u64, cols: u64, accumulate: bool) void {
+        fn copyEdge(
+            edge: [*]const T,
+            c: [*]T,
+            c_step: u64,
+            rows: u64,
+            cols: u64,
+            accumulate: bool,
+        ) void {
             for (0..rows) |i| for (0..cols) |j| {
                 const x = edge[i * micro.cols + j];
                 const to = &c[i * c_step + j];
-                to.* = if (!accumulate) x else if (@typeInfo(T) == .float) to.* + x else to.* +% x;
+                to.* = if (accumulate) plus(to.*, x) else x;
             };
         }
     };
 }
 
 /// Second phase of a product whose k is split: some elements of C, partial products in order.
-pub fn combine(comptime d: DType, g: *const Geometry, p: Pointers, task: u64, ctx: *TaskContext) void {
+pub fn combine(
+    comptime d: DType,
+    g: *const Geometry,
+    p: Pointers,
+    task: u64,
+    ctx: *TaskContext,
+) void {
     const T = (comptime shapes.Kind.of(d)).Type();
     const c: [*]Storage(d) = @ptrCast(@alignCast(p.c));
     const partial: [*]const T = @ptrCast(@alignCast(p.shared));
@@ -522,13 +549,14 @@ pub fn combine(comptime d: DType, g: *const Geometry, p: Pointers, task: u64, ct
         var sums: [chunk]T = @splat(0);
         for (0..g.splits) |split| {
             const from = partial + split * total + at_element;
-            for (0..count) |i| sums[i] = if (@typeInfo(T) == .float) sums[i] + from[i] else sums[i] +% from[i];
+            for (0..count) |i| sums[i] = plus(sums[i], from[i]);
         }
         for (0..count) |i| {
             const flat = at_element + i;
             const inside = flat % (g.m * g.n);
-            const to = flat - inside + inside / g.n * g.c_row_stride + inside % g.n * g.c_col_stride;
-            c[to] = narrow(d, sums[i]);
+            const row = inside / g.n;
+            const col = inside % g.n;
+            c[flat - inside + row * g.c_row_stride + col * g.c_col_stride] = narrow(d, sums[i]);
         }
         at_element += count;
     }

@@ -1,9 +1,9 @@
-//! The innermost matrix multiply: a register tile of C, `rows` x `cols` of `gemm_shapes`, over a run
-//! of k. One generic kernel; an instance for each number of rows, so a short last panel costs what
-//! its rows cost.
+//! The innermost matrix multiply: a register tile of C, `rows` x `cols` of `gemm_shapes`, over a
+//! run of k. One generic kernel; an instance for each number of rows, so a short last panel costs
+//! what its rows cost.
 //!
-//! Numerics: each element is a chain of (fused where the hardware has it) multiply-adds in the order
-//! of k, begun at zero for each call, then added to C once. Independent of tile position.
+//! Numerics: each element is a chain of multiply-adds (fused where the hardware has it) in order of
+//! k, begun at zero for each call, then added to C once. Independent of tile position.
 const std = @import("std");
 const builtin = @import("builtin");
 const shapes = @import("gemm_shapes.zig");
@@ -47,16 +47,18 @@ pub fn Micro(comptime kind: shapes.Kind) type {
             accumulate: bool,
         ) void;
 
-        /// By number of rows (entry 0 is unused). A[r, k] is at `a[k * a_step + r]`: a packed panel,
-        /// or a matrix whose rows are the contiguous axis.
-        pub const by_rows: [rows + 1]Kernel = table(false);
+        /// By number of rows (entry 0 is unused). A[r, k] is at `a[k * a_step + r]`: a packed
+        /// panel, or a matrix whose rows are the contiguous axis.
+        pub const by_rows: [rows + 1]Kernel = table(rows, false);
         /// A[r, k] is at `a[r * a_step + k]`: a row-major matrix, unpacked.
-        pub const by_rows_direct: [rows + 1]Kernel = table(true);
+        pub const by_rows_direct: [direct_rows + 1]Kernel = table(direct_rows, true);
+        /// A row-major A needs an address register for each row: more rows would spill.
+        pub const direct_rows = @min(rows, 8);
 
-        fn table(comptime direct: bool) [rows + 1]Kernel {
+        fn table(comptime count: comptime_int, comptime direct: bool) [count + 1]Kernel {
             @setEvalBranchQuota(100_000);
-            var kernels: [rows + 1]Kernel = undefined;
-            for (1..rows + 1) |r| kernels[r] = Instance(r, direct).run;
+            var kernels: [count + 1]Kernel = undefined;
+            for (1..count + 1) |r| kernels[r] = Instance(r, direct).run;
             kernels[0] = kernels[1];
             return kernels;
         }
@@ -99,7 +101,8 @@ pub fn Micro(comptime kind: shapes.Kind) type {
                     inline for (0..r) |i| inline for (0..vectors) |j| {
                         const p = c + i * c_step + j * lanes;
                         const old: V = if (accumulate) p[0..lanes].* else @splat(0);
-                        p[0..lanes].* = if (@typeInfo(T) == .float) old + acc[i][j] else old +% acc[i][j];
+                        const is_float = @typeInfo(T) == .float;
+                        p[0..lanes].* = if (is_float) old + acc[i][j] else old +% acc[i][j];
                     };
                 }
             };
@@ -123,16 +126,21 @@ pub fn Micro(comptime kind: shapes.Kind) type {
     };
 }
 
+fn small(comptime T: type, n: u64) T {
+    return if (@typeInfo(T) == .float) @floatFromInt(n) else @truncate(n);
+}
+
 fn checkKind(comptime kind: shapes.Kind) !void {
     const T = kind.Type();
     const M = Micro(kind);
     const depth = 7;
     var a: [(depth + 1) * 64]T = undefined;
     var b: [depth * 64]T = undefined;
-    for (&a, 0..) |*x, i| x.* = if (@typeInfo(T) == .float) @floatFromInt(i * 7 % 11) else @truncate(i * 7 % 11);
-    for (&b, 0..) |*x, i| x.* = if (@typeInfo(T) == .float) @floatFromInt(i * 5 % 13) else @truncate(i * 5 % 13);
-    for (1..M.rows + 1) |r| {
-        inline for (.{ false, true }) |direct| {
+    for (&a, 0..) |*x, i| x.* = small(T, i * 7 % 11);
+    for (&b, 0..) |*x, i| x.* = small(T, i * 5 % 13);
+    inline for (.{ false, true }) |direct| {
+        const table_rows = if (direct) M.direct_rows else M.rows;
+        for (1..table_rows + 1) |r| {
             var c: [M.rows * M.cols]T = @splat(3);
             const kernel = if (direct) M.by_rows_direct[r] else M.by_rows[r];
             const a_step: usize = if (direct) depth else M.panel_stride;
@@ -140,7 +148,8 @@ fn checkKind(comptime kind: shapes.Kind) !void {
             for (0..M.rows) |i| for (0..M.cols) |j| {
                 var want: T = 3;
                 if (i < r) for (0..depth) |k| {
-                    want += (if (direct) a[i * a_step + k] else a[k * a_step + i]) * b[k * M.cols + j];
+                    const x = if (direct) a[i * a_step + k] else a[k * a_step + i];
+                    want += x * b[k * M.cols + j];
                 };
                 try std.testing.expectEqual(want, c[i * M.cols + j]); // small integers: exact
             };

@@ -1,5 +1,5 @@
-//! Packing: a panel of an operand, `width` lanes (rows of A or columns of B) by a run of k, copied to
-//! `[k][width]` in the type of the multiply. Reads any strides; the contiguous directions are
+//! Packing: a panel of an operand, `width` lanes (rows of A or columns of B) by a run of k, copied
+//! to `[k][width]` in the type of the multiply. Reads any strides; the contiguous directions are
 //! vector copies or register transposes, everything else goes element by element.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -168,7 +168,8 @@ pub fn Pack(comptime d: DType) type {
                 while (k < whole) : (k += lanes) {
                     var tile: [lanes]V = undefined;
                     inline for (0..lanes) |i| {
-                        tile[i] = if (i < valid) load(at(S, from, offsets[group + i]) + k) else @splat(0);
+                        const line = at(S, from, if (i < valid) offsets[group + i] else 0);
+                        tile[i] = if (i < valid) load(line + k) else @splat(0);
                     }
                     transpose(&tile);
                     inline for (0..lanes) |i| {
@@ -201,9 +202,10 @@ pub fn Pack(comptime d: DType) type {
             comptime var round = 1;
             inline while (round < lanes) : (round *= 2) {
                 const old = tile.*;
-                inline for (0..lanes / 2) |i| {
-                    tile[2 * i] = @shuffle(T, old[i], old[i + lanes / 2], interleave(0));
-                    tile[2 * i + 1] = @shuffle(T, old[i], old[i + lanes / 2], interleave(lanes / 2));
+                const half = lanes / 2;
+                inline for (0..half) |i| {
+                    tile[2 * i] = @shuffle(T, old[i], old[i + half], interleave(0));
+                    tile[2 * i + 1] = @shuffle(T, old[i], old[i + half], interleave(half));
                 }
             }
         }
@@ -245,7 +247,13 @@ pub fn Pack(comptime d: DType) type {
     };
 }
 
-fn checkPack(comptime d: DType, lane_strides: []const i64, lane_dims: []const u64, depth_strides: []const i64, depth_dims: []const u64) !void {
+const TestGroup = struct { dims: []const u64, strides: []const i64 };
+
+fn groupOf(g: TestGroup) Group {
+    return .{ .rank = @intCast(g.dims.len), .dims = g.dims.ptr, .strides = g.strides.ptr };
+}
+
+fn checkPack(comptime d: DType, lanes: TestGroup, depths: TestGroup) !void {
     const P = Pack(d);
     var source: [8192]P.S = undefined;
     for (&source, 0..) |*s, i| s.* = switch (d) {
@@ -253,26 +261,40 @@ fn checkPack(comptime d: DType, lane_strides: []const i64, lane_dims: []const u6
         .f16, .f32, .f64 => @floatFromInt(i % 251),
         else => @truncate(i % 251),
     };
-    const lane: Group = .{ .rank = @intCast(lane_dims.len), .dims = lane_dims.ptr, .strides = lane_strides.ptr };
-    const depth: Group = .{ .rank = @intCast(depth_dims.len), .dims = depth_dims.ptr, .strides = depth_strides.ptr };
+    const lane = groupOf(lanes);
+    const depth = groupOf(depths);
     const base: [*]const P.S = source[4000..];
-    const view: View = .{ .base = @ptrCast(base), .lane = lane, .depth = depth };
     var dst: [shapes.cols_max * 40]P.T = @splat(99);
-    const piece: Piece = .{ .lane_start = 3, .lane_count = 7, .lanes_left = 7, .depth_start = 2, .depth_count = 37, .width = P.lanes * ((7 + P.lanes - 1) / P.lanes) };
-    P.panel(view, piece, &dst);
+    const piece: Piece = .{
+        .lane_start = 3,
+        .lane_count = 7,
+        .lanes_left = 7,
+        .depth_start = 2,
+        .depth_count = 37,
+        .width = (7 + P.lanes - 1) / P.lanes * P.lanes,
+    };
+    P.panel(.{ .base = @ptrCast(base), .lane = lane, .depth = depth }, piece, &dst);
     for (0..37) |k| for (0..piece.width) |i| {
-        const want: P.T = if (i < 7) P.widen(at(P.S, base, lane.offset(3 + i) + depth.offset(2 + k))[0]) else 0;
+        const offset = lane.offset(3 + i) + depth.offset(2 + k);
+        const want: P.T = if (i < 7) P.widen(at(P.S, base, offset)[0]) else 0;
         try std.testing.expectEqual(want, dst[k * piece.width + i]);
     };
 }
 
 test "panels of any strides" {
+    const ten = [_]u64{10};
+    const forty = [_]u64{40};
+    const line: TestGroup = .{ .dims = &forty, .strides = &.{1} };
+    const folded: TestGroup = .{ .dims = &.{ 3, 5 }, .strides = &.{ 400, 20 } };
     inline for (.{ .u8, .u16, .u32, .u64, .f16, .bf16, .f32, .f64 }) |d| {
-        try checkPack(d, &.{1}, &.{10}, &.{40}, &.{40});
-        try checkPack(d, &.{50}, &.{10}, &.{1}, &.{40});
-        try checkPack(d, &.{-7}, &.{10}, &.{-11}, &.{40});
-        try checkPack(d, &.{ 400, 1 }, &.{ 3, 5 }, &.{ 90, 9 }, &.{ 8, 5 });
-        try checkPack(d, &.{ 400, 20 }, &.{ 3, 5 }, &.{ 90, 1 }, &.{ 2, 20 });
-        try checkPack(d, &.{0}, &.{10}, &.{1}, &.{40});
+        const steps: TestGroup = .{ .dims = &forty, .strides = &.{40} };
+        const backward: TestGroup = .{ .dims = &forty, .strides = &.{-11} };
+        try checkPack(d, .{ .dims = &ten, .strides = &.{1} }, steps);
+        try checkPack(d, .{ .dims = &ten, .strides = &.{50} }, line);
+        try checkPack(d, .{ .dims = &ten, .strides = &.{-7} }, backward);
+        try checkPack(d, .{ .dims = &ten, .strides = &.{0} }, line);
+        const unit: TestGroup = .{ .dims = &.{ 3, 5 }, .strides = &.{ 400, 1 } };
+        try checkPack(d, unit, .{ .dims = &.{ 8, 5 }, .strides = &.{ 90, 9 } });
+        try checkPack(d, folded, .{ .dims = &.{ 2, 20 }, .strides = &.{ 90, 1 } });
     }
 }

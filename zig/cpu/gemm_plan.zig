@@ -1,5 +1,5 @@
 //! How a product is cut into tasks and fed: the numbers of `gemm.Geometry`. Runs once per
-//! instruction, in root code; knows extents, strides and the instruction set, never data or threads.
+//! instruction, in root code; knows extents, strides, the instruction set, never data or threads.
 const std = @import("std");
 const assert = std.debug.assert;
 const DType = @import("../dtype.zig").DType;
@@ -158,7 +158,7 @@ fn cutC(g: *Geometry, shape: shapes.Shape) void {
     const useful = total / split_work_min / tasks;
     const splits = @min(task_count_aim / tasks, g.k / split_depth_min, useful);
     if (splits < 2 or g.batch_per_task != 1) return;
-    g.split_depth = (ceilDivide(g.k, splits) + shapes.depth_max - 1) / shapes.depth_max * shapes.depth_max;
+    g.split_depth = ceilDivide(ceilDivide(g.k, splits), shapes.depth_max) * shapes.depth_max;
     g.splits = ceilDivide(g.k, g.split_depth);
 }
 

@@ -18,11 +18,12 @@ const multiplyAdd = @import("gemm_micro.zig").multiplyAdd;
 const fold = @import("lanes.zig").fold;
 const at = @import("view.zig").at;
 
-/// Rows of A this path takes; more instances than these would be code for little use.
+/// Rows of A this path takes: none of integers, which would be code for little use.
 pub fn rowsMax(kind: shapes.Kind) u64 {
     return switch (kind) {
-        .f32, .f64 => rows_max,
-        .u32, .u64 => 1,
+        .f32 => rows_max,
+        .f64 => 4,
+        .u32, .u64 => 0,
     };
 }
 
@@ -59,18 +60,16 @@ pub fn Thin(comptime d: DType) type {
                 // The number of rows is rounded up to an instance; the last row is then repeated.
                 const finished = switch (g.m) {
                     1 => Rows(1).product(g, p, part, batch, ctx),
-                    2 => Rows(2).product(g, p, part, batch, ctx),
-                    3, 4 => Rows(4).product(g, p, part, batch, ctx),
-                    5...rows_max => Rows(rows_max).product(g, p, part, batch, ctx),
+                    2, 3, 4 => Rows(4).product(g, p, part, batch, ctx),
+                    // float64 has no instance of eight.
+                    5...rows_max => Rows(if (T == f32) 8 else 4).product(g, p, part, batch, ctx),
                     else => unreachable,
                 };
                 if (!finished) return;
             }
         }
 
-        fn Rows(comptime asked: comptime_int) type {
-            // Rows(1) is the only instance for integers.
-            const rows = if (@typeInfo(T) == .float) asked else 1;
+        fn Rows(comptime rows: comptime_int) type {
             return struct {
                 const width_max = @max(1, @min(4, budget / rows));
                 /// Where each row of A begins, for the chunk at hand.
@@ -176,17 +175,14 @@ pub fn Thin(comptime d: DType) type {
                 ) void {
                     @setEvalBranchQuota(20_000);
                     var col: u64 = 0;
-                    while (col + width_max <= cols) : (col += width_max) {
-                        dots(width_max, b, stride, col, count, &a, sums, cols);
+                    while (col < cols) : (col += width_max) {
+                        dots(b, stride, col, count, &a, sums, cols);
                     }
-                    if (width_max > 1) while (col < cols) : (col += 1) {
-                        dots(1, b, stride, col, count, &a, sums, cols);
-                    };
                 }
 
-                /// `width` neighbouring columns of B by all rows of A.
-                inline fn dots(
-                    comptime width: comptime_int,
+                /// `width_max` neighbouring columns of B by all rows of A. Past the last column it
+                /// is read again.
+                fn dots(
                     b: [*]const S,
                     stride: i64,
                     col: u64,
@@ -195,11 +191,13 @@ pub fn Thin(comptime d: DType) type {
                     sums: [*]T,
                     cols: u64,
                 ) void {
+                    const width = width_max;
                     // Independent chains enough to cover the latency of a multiply-add.
                     const unroll = @max(1, 8 / (width * rows));
                     var line: [width][*]const S = undefined;
                     inline for (0..width) |w| {
-                        line[w] = at(S, b, @as(i64, @intCast(col + w)) * stride);
+                        const column: i64 = @intCast(@min(col + w, cols - 1));
+                        line[w] = at(S, b, column * stride);
                     }
                     var acc: [unroll][rows][width]V = @splat(@splat(@splat(@splat(0))));
                     var k: u64 = 0;
@@ -215,14 +213,19 @@ pub fn Thin(comptime d: DType) type {
                             }
                         }
                     }
-                    inline for (0..rows) |r| inline for (0..width) |w| {
-                        var v = acc[0][r][w];
-                        inline for (1..unroll) |u| v = plus(v, acc[u][r][w]);
-                        var total = fold(.sum, v);
+                    // A copy in memory, so that what is left can be a loop.
+                    var partial: [rows][width]V = acc[0];
+                    inline for (1..unroll) |u| {
+                        inline for (0..rows) |r| inline for (0..width) |w| {
+                            partial[r][w] += acc[u][r][w];
+                        };
+                    }
+                    for (0..rows) |r| for (0..@min(width, cols - col)) |w| {
+                        var total = fold(.sum, partial[r][w]);
                         for (k..count) |i| {
                             total = multiplyAdd(packer.widen(line[w][i]), a[r][i], total);
                         }
-                        sums[r * cols + col + w] = plus(sums[r * cols + col + w], total);
+                        sums[r * cols + col + w] += total;
                     };
                 }
 
@@ -248,13 +251,13 @@ pub fn Thin(comptime d: DType) type {
                         if (width_max > 1) while (col + lanes <= cols) : (col += lanes) {
                             add(1, from + col, stride, height, &lines, sums + col, cols);
                         };
-                        while (col < cols) : (col += 1) inline for (0..rows) |r| {
+                        while (col < cols) : (col += 1) for (0..rows) |r| {
                             var total: T = 0;
                             for (0..height) |i| {
                                 const y = at(S, from + col, @as(i64, @intCast(i)) * stride)[0];
                                 total = multiplyAdd(packer.widen(y), lines[r][i], total);
                             }
-                            sums[r * cols + col] = plus(sums[r * cols + col], total);
+                            sums[r * cols + col] += total;
                         };
                     }
                 }
@@ -282,14 +285,10 @@ pub fn Thin(comptime d: DType) type {
                     inline for (0..rows) |r| inline for (0..width) |w| {
                         const to = sums + r * cols + w * lanes;
                         const old: V = to[0..lanes].*;
-                        to[0..lanes].* = plus(old, acc[r][w]);
+                        to[0..lanes].* = old + acc[r][w];
                     };
                 }
             };
-        }
-
-        inline fn plus(a: anytype, b: @TypeOf(a)) @TypeOf(a) {
-            return if (@typeInfo(T) == .float) a + b else a +% b;
         }
     };
 }
