@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ __version__ = "0.1.0"
 globals().update(_FUNCTIONS)
 remat = checkpoint
 
-_LAZY = ("losses", "nn", "optim", "programs", "random", "safetensors", "schedules", "testing")
+_LAZY = ("losses", "nn", "random", "testing")
 
 
 def __getattr__(name: str) -> Any:
@@ -75,5 +76,5 @@ __all__ = [
     "value_and_grad",
     "vjp",
     "vmap",
-    *(name for name in _FUNCTIONS if name not in dir(__builtins__)),
+    *(name for name in _FUNCTIONS if not hasattr(builtins, name)),
 ]

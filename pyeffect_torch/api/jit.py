@@ -85,20 +85,9 @@ class Compiled:
         last = self._last
         if last is not None and not kwargs:
             leaves = last.flatten(args)
-            if leaves is not None:
-                try:
-                    flags = 0
-                    for leaf in leaves:
-                        flags |= leaf.flags
-                    if (
-                        flags == last.flags
-                        and [leaf.shape for leaf in leaves] == last.shapes
-                        and [leaf.dtype for leaf in leaves] == last.dtypes
-                    ):
-                        self._stats.hits += 1
-                        return self._execute(last.entry, leaves, last.runtime, args)
-                except (AttributeError, TypeError):
-                    pass  # a leaf that is no array: the general path converts or refuses it
+            if leaves is not None and last.matches(leaves):
+                self._stats.hits += 1
+                return self._execute(last.entry, leaves, last.runtime, args)
         entry, leaves, runtime, dynamic, flags = self._resolve(args, kwargs)
         if flags & PLACEHOLDER_FLAG or entry.live or (flags & LEAF_FLAG and _any_live(leaves)):
             return self._inline(entry, leaves)
@@ -207,7 +196,7 @@ class Compiled:
             if under_way[0] == threading.get_ident():
                 raise TraceError(
                     f"jit({self.name}): it calls itself with the signature that is being traced",
-                    "recurse on the plain function, or use et.while_loop",
+                    "recurse on the plain function, with a static argument that ends it",
                 )
             under_way[1].wait()
         try:

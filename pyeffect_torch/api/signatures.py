@@ -39,6 +39,20 @@ class Last:
     dtypes: list[Any]
     runtime: Runtime
 
+    def matches(self, leaves: list[Any]) -> bool:
+        """Whether a call with these leaves, which may be anything, has this signature."""
+        flags = 0
+        try:
+            for leaf in leaves:
+                flags |= leaf.flags
+            return (
+                flags == self.flags
+                and [leaf.shape for leaf in leaves] == self.shapes
+                and [leaf.dtype for leaf in leaves] == self.dtypes
+            )
+        except (AttributeError, TypeError):
+            return False  # not all are our arrays: the general path converts or refuses them
+
 
 @dataclass(slots=True)
 class Stats:

@@ -2,8 +2,8 @@
 
 A declaration says how types are inferred, how the op is differentiated (one statement used by
 both modes), how it is batched, what it computes (`reference`, in NumPy), how it is encoded, and on
-which inputs generated tests draw it. `tests/test_registry.py` fails on any field left empty.
-Where rules are *used*: `transforms/reverse.py`, `forward.py`, `batch.py`, `runtime/wire.py`.
+which inputs generated tests draw it. `tests/registry/` fails on any field left empty.
+Where rules are *used*: `transforms/reverse.py`, `forward.py`, `batch.py`, `runtime/encode.py`.
 """
 
 from __future__ import annotations

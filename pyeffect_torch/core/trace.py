@@ -158,6 +158,6 @@ def read_error(array: Array, cause: Array | None) -> TraceError:
     return TraceError(
         f"an array of shape {list(array.shape)} and dtype {array.dtype.name} has no value while it "
         f"is traced:{because}" + (f"; it was made at {made}" if made else ""),
-        "use et.where or et.cond on traced values, pass it as a static argument, "
+        "select with et.where, pass it as a static argument, "
         "or move the read out of the traced function",
     )

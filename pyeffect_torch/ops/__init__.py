@@ -100,3 +100,16 @@ for _family in _FAMILIES:
             setattr(late.functions, _public, _value)
             if _name in getattr(_family, "__all__", (_name,)):
                 FUNCTIONS[_public] = _value
+
+ALIASES = {
+    "astype": "cast",
+    "div": "divide",
+    "mul": "multiply",
+    "sub": "subtract",
+    "variance": "var",
+}
+"""Short, NumPy- or array-API-named twins; they have no documentation of their own."""
+
+FUNCTIONS.update({alias: FUNCTIONS[name] for alias, name in ALIASES.items()})
+for _hidden in ("integer_power", "iota", "unbroadcast"):
+    del FUNCTIONS[_hidden]  # what rules call, and users reach by another name

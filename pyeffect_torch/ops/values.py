@@ -22,6 +22,8 @@ from pyeffect_torch.core.graph import placeholders_of
 from pyeffect_torch.core.trace import read_error
 from pyeffect_torch.ops.base import describe
 
+__all__: list[str] = []
+
 
 def read(x: Array) -> np.ndarray[Any, Any]:
     """Compute `x` if need be and return its value as a read-only NumPy array.
