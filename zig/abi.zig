@@ -58,7 +58,10 @@ pub export fn pet_library_info(out: ?*abi.LibraryInfo) callconv(.c) u32 {
     return 0;
 }
 
-pub export fn pet_runtime_create(options: ?*const abi.RuntimeOptions, out: ?*Handle) callconv(.c) u32 {
+pub export fn pet_runtime_create(
+    options: ?*const abi.RuntimeOptions,
+    out: ?*Handle,
+) callconv(.c) u32 {
     return code(runtimeCreate(options, out));
 }
 

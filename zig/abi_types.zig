@@ -1,6 +1,6 @@
 //! What crosses the C ABI: status codes, extern structs, and the table of functions with their
-//! documentation. `tools` generate the C header from this file; `abi.zig` proves at compile time that
-//! the functions it exports have exactly these signatures. No logic lives here.
+//! documentation. `gen.zig` makes the C header from this file; `abi.zig` proves at compile time
+//! that the functions it exports have exactly these signatures. No logic lives here.
 const std = @import("std");
 const assert = std.debug.assert;
 
@@ -72,7 +72,8 @@ pub const LibraryInfo = extern struct {
     opcode_digest: u64 = 0,
     opcode_count: u32 = 0,
     reserved: u32 = 0,
-    /// The instruction set the kernels were chosen for, zero terminated: v2, v3, v4, v4b, base, bf16.
+    /// The instruction set the kernels were chosen for, zero terminated: v2, v3, v4, v4b, base,
+    /// bf16.
     isa: [16]u8 = @splat(0),
     /// Version of the compiler that built the library, zero terminated.
     zig_version: [16]u8 = @splat(0),
@@ -145,32 +146,215 @@ fn p(comptime name: []const u8, comptime T: type) Parameter {
 /// Every exported function, in the order of the header. All return a `Status` as u32.
 /// A pointer written `?` may be null; every other one must not be.
 pub const functions = [_]Function{
-    .{ .name = "pet_library_info", .doc = "What this library is: versions, opcode table, instruction set.", .parameters = &.{p("out", ?*LibraryInfo)} },
-    .{ .name = "pet_runtime_create", .doc = "Make a runtime. No thread starts before it is needed. options may be null.", .parameters = &.{ p("options", ?*const RuntimeOptions), p("out", ?*Handle) } },
-    .{ .name = "pet_runtime_destroy", .doc = "Cancel and drain the runtime's jobs and release it; its buffers stay valid until released.", .parameters = &.{p("runtime", Handle)} },
-    .{ .name = "pet_runtime_set_threads", .doc = "Change the number of compute threads, the caller's included; 0 restores the default.", .parameters = &.{ p("runtime", Handle), p("thread_count", u32) } },
-    .{ .name = "pet_runtime_stats", .doc = "Counters of the runtime.", .parameters = &.{ p("runtime", Handle), p("out", ?*RuntimeStats) } },
-    .{ .name = "pet_buffer_create", .doc = "Make a buffer of `bytes` bytes, 64-byte aligned, contents undefined. out_data may be null.", .parameters = &.{ p("runtime", Handle), p("bytes", u64), p("out", ?*Handle), p("out_data", ?*?[*]u8) } },
-    .{ .name = "pet_buffer_retain", .doc = "Count one more owner of the handle. A buffer with two owners is never reused in place.", .parameters = &.{p("buffer", Handle)} },
-    .{ .name = "pet_buffer_release", .doc = "Count one owner less; the last one frees the memory once no run and no export uses it.", .parameters = &.{p("buffer", Handle)} },
-    .{ .name = "pet_buffer_data", .doc = "Address and length of a buffer; valid while the handle or an export lives.", .parameters = &.{ p("buffer", Handle), p("out_data", ?*?[*]u8), p("out_bytes", ?*u64) } },
-    .{ .name = "pet_buffer_export", .doc = "Make an export: the memory outlives the buffer's handle and is not reused in place.", .parameters = &.{ p("buffer", Handle), p("out", ?*Handle) } },
-    .{ .name = "pet_buffer_unexport", .doc = "End an export.", .parameters = &.{p("exported", Handle)} },
-    .{ .name = "pet_token_create", .doc = "Make a cancellation token. One token may be given to any number of jobs.", .parameters = &.{p("out", ?*Handle)} },
-    .{ .name = "pet_token_cancel", .doc = "Cancel every job the token was given to, now or later.", .parameters = &.{p("token", Handle)} },
-    .{ .name = "pet_token_release", .doc = "Release the token; jobs that run under it are not affected.", .parameters = &.{p("token", Handle)} },
-    .{ .name = "pet_compile_submit", .doc = "Compile a program; its bytes must stay valid until the job is done or released. Small programs compile in this call. The job's result is one executable. token may be 0, options null.", .parameters = &.{ p("runtime", Handle), p("bytes", ?[*]const u8), p("byte_count", u64), p("options", ?*const CompileOptions), p("token", Handle), p("out_job", ?*Handle) } },
-    .{ .name = "pet_run_submit", .doc = "Run an executable on its unbound inputs in order. A short program runs in this call: *out_job is 0 and outputs are written. A long one goes to a service thread: *out_job is a job, whose result are the outputs. On success the handles of donated inputs are released. token may be 0, error null.", .parameters = &.{ p("executable", Handle), p("inputs", ?[*]const Handle), p("input_count", u32), p("outputs", ?[*]Handle), p("output_count", u32), p("token", Handle), p("out_job", ?*Handle), p("out_error", ?*Error) } },
-    .{ .name = "pet_job_wait", .doc = "Wait at most slice_ms milliseconds. Writes 1 to *done and returns the job's status once it is finished, else writes 0 and returns ok.", .parameters = &.{ p("job", Handle), p("slice_ms", u32), p("done", ?*u32), p("out_error", ?*Error) } },
-    .{ .name = "pet_job_cancel", .doc = "Ask for cancellation; the job decides once whether it is cancelled or completed.", .parameters = &.{p("job", Handle)} },
-    .{ .name = "pet_job_result", .doc = "Take the handles a finished job made: capacity must be at least their number. Only once.", .parameters = &.{ p("job", Handle), p("out", ?[*]Handle), p("capacity", u32) } },
-    .{ .name = "pet_job_release", .doc = "Release a job: cancels it if it still runs, frees a result nobody took.", .parameters = &.{p("job", Handle)} },
-    .{ .name = "pet_executable_bind", .doc = "Bind a buffer to an input for good; runs then leave that input out. A buffer handle may be released afterwards.", .parameters = &.{ p("executable", Handle), p("input", u32), p("buffer", Handle) } },
-    .{ .name = "pet_executable_clone", .doc = "Another executable of the same plan, with nothing bound.", .parameters = &.{ p("executable", Handle), p("out", ?*Handle) } },
-    .{ .name = "pet_executable_info", .doc = "Sizes and counts of an executable.", .parameters = &.{ p("executable", Handle), p("out", ?*ExecutableInfo) } },
-    .{ .name = "pet_executable_explain", .doc = "Write a JSON description (passes, regions, kernels, arena map); *needed is its length, written whole only if capacity suffices. text may be null when capacity is 0.", .parameters = &.{ p("executable", Handle), p("text", ?[*]u8), p("capacity", u64), p("needed", ?*u64) } },
-    .{ .name = "pet_executable_release", .doc = "Release an executable; runs in flight finish.", .parameters = &.{p("executable", Handle)} },
-    .{ .name = "pet_debug_fail_allocations", .doc = "While enabled, every allocation but that of a buffer's memory fails. For tests.", .parameters = &.{p("enable", u32)} },
+    .{
+        .name = "pet_library_info",
+        .doc = "What this library is: versions, opcode table, instruction set.",
+        .parameters = &.{p("out", ?*LibraryInfo)},
+    },
+    .{
+        .name = "pet_runtime_create",
+        .doc = "Make a runtime. No thread starts before it is needed. options may be null.",
+        .parameters = &.{
+            p("options", ?*const RuntimeOptions),
+            p("out", ?*Handle),
+        },
+    },
+    .{
+        .name = "pet_runtime_destroy",
+        .doc = "Cancel and drain the runtime's jobs and release it; its buffers stay valid " ++
+            "until released.",
+        .parameters = &.{p("runtime", Handle)},
+    },
+    .{
+        .name = "pet_runtime_set_threads",
+        .doc = "Change the number of compute threads, the caller's included; 0 restores the " ++
+            "default.",
+        .parameters = &.{
+            p("runtime", Handle),
+            p("thread_count", u32),
+        },
+    },
+    .{
+        .name = "pet_runtime_stats",
+        .doc = "Counters of the runtime.",
+        .parameters = &.{
+            p("runtime", Handle),
+            p("out", ?*RuntimeStats),
+        },
+    },
+    .{
+        .name = "pet_buffer_create",
+        .doc = "Make a buffer of `bytes` bytes, 64-byte aligned, contents undefined. " ++
+            "out_data may be null.",
+        .parameters = &.{
+            p("runtime", Handle),
+            p("bytes", u64),
+            p("out", ?*Handle),
+            p("out_data", ?*?[*]u8),
+        },
+    },
+    .{
+        .name = "pet_buffer_retain",
+        .doc = "Count one more owner of the handle. A buffer with two owners is never reused " ++
+            "in place.",
+        .parameters = &.{p("buffer", Handle)},
+    },
+    .{
+        .name = "pet_buffer_release",
+        .doc = "Count one owner less; the last one frees the memory once no run and no " ++
+            "export uses it.",
+        .parameters = &.{p("buffer", Handle)},
+    },
+    .{
+        .name = "pet_buffer_data",
+        .doc = "Address and length of a buffer; valid while the handle or an export lives.",
+        .parameters = &.{
+            p("buffer", Handle),
+            p("out_data", ?*?[*]u8),
+            p("out_bytes", ?*u64),
+        },
+    },
+    .{
+        .name = "pet_buffer_export",
+        .doc = "Make an export: the memory outlives the buffer's handle and is not reused in " ++
+            "place.",
+        .parameters = &.{
+            p("buffer", Handle),
+            p("out", ?*Handle),
+        },
+    },
+    .{
+        .name = "pet_buffer_unexport",
+        .doc = "End an export.",
+        .parameters = &.{p("exported", Handle)},
+    },
+    .{
+        .name = "pet_token_create",
+        .doc = "Make a cancellation token. One token may be given to any number of jobs.",
+        .parameters = &.{p("out", ?*Handle)},
+    },
+    .{
+        .name = "pet_token_cancel",
+        .doc = "Cancel every job the token was given to, now or later.",
+        .parameters = &.{p("token", Handle)},
+    },
+    .{
+        .name = "pet_token_release",
+        .doc = "Release the token; jobs that run under it are not affected.",
+        .parameters = &.{p("token", Handle)},
+    },
+    .{
+        .name = "pet_compile_submit",
+        .doc = "Compile a program; its bytes must stay valid until the job is done or " ++
+            "released. Small programs compile in this call. The job's result is one " ++
+            "executable. token may be 0, options null.",
+        .parameters = &.{
+            p("runtime", Handle),
+            p("bytes", ?[*]const u8),
+            p("byte_count", u64),
+            p("options", ?*const CompileOptions),
+            p("token", Handle),
+            p("out_job", ?*Handle),
+        },
+    },
+    .{
+        .name = "pet_run_submit",
+        .doc = "Run an executable on its unbound inputs in order. A short program runs in " ++
+            "this call: *out_job is 0 and outputs are written. A long one goes to a " ++
+            "service thread: *out_job is a job, whose result are the outputs. On success " ++
+            "the handles of donated inputs are released. token may be 0, error null.",
+        .parameters = &.{
+            p("executable", Handle),
+            p("inputs", ?[*]const Handle),
+            p("input_count", u32),
+            p("outputs", ?[*]Handle),
+            p("output_count", u32),
+            p("token", Handle),
+            p("out_job", ?*Handle),
+            p("out_error", ?*Error),
+        },
+    },
+    .{
+        .name = "pet_job_wait",
+        .doc = "Wait at most slice_ms milliseconds. Writes 1 to *done and returns the job's " ++
+            "status once it is finished, else writes 0 and returns ok.",
+        .parameters = &.{
+            p("job", Handle),
+            p("slice_ms", u32),
+            p("done", ?*u32),
+            p("out_error", ?*Error),
+        },
+    },
+    .{
+        .name = "pet_job_cancel",
+        .doc = "Ask for cancellation; the job decides once whether it is cancelled or " ++
+            "completed.",
+        .parameters = &.{p("job", Handle)},
+    },
+    .{
+        .name = "pet_job_result",
+        .doc = "Take the handles a finished job made: capacity must be at least their " ++
+            "number. Only once.",
+        .parameters = &.{
+            p("job", Handle),
+            p("out", ?[*]Handle),
+            p("capacity", u32),
+        },
+    },
+    .{
+        .name = "pet_job_release",
+        .doc = "Release a job: cancels it if it still runs, frees a result nobody took.",
+        .parameters = &.{p("job", Handle)},
+    },
+    .{
+        .name = "pet_executable_bind",
+        .doc = "Bind a buffer to an input for good; runs then leave that input out. A buffer " ++
+            "handle may be released afterwards.",
+        .parameters = &.{
+            p("executable", Handle),
+            p("input", u32),
+            p("buffer", Handle),
+        },
+    },
+    .{
+        .name = "pet_executable_clone",
+        .doc = "Another executable of the same plan, with nothing bound.",
+        .parameters = &.{
+            p("executable", Handle),
+            p("out", ?*Handle),
+        },
+    },
+    .{
+        .name = "pet_executable_info",
+        .doc = "Sizes and counts of an executable.",
+        .parameters = &.{
+            p("executable", Handle),
+            p("out", ?*ExecutableInfo),
+        },
+    },
+    .{
+        .name = "pet_executable_explain",
+        .doc = "Write a JSON description (passes, regions, kernels, arena map); *needed is " ++
+            "its length, written whole only if capacity suffices. text may be null when " ++
+            "capacity is 0.",
+        .parameters = &.{
+            p("executable", Handle),
+            p("text", ?[*]u8),
+            p("capacity", u64),
+            p("needed", ?*u64),
+        },
+    },
+    .{
+        .name = "pet_executable_release",
+        .doc = "Release an executable; runs in flight finish.",
+        .parameters = &.{p("executable", Handle)},
+    },
+    .{
+        .name = "pet_debug_fail_allocations",
+        .doc = "While enabled, every allocation but that of a buffer's memory fails. For " ++
+            "tests.",
+        .parameters = &.{p("enable", u32)},
+    },
 };
 
 comptime {

@@ -57,7 +57,12 @@ const Clock = struct {
 };
 
 /// The plan of a program, which owns its memory (from `gpa`). On failure `e` says why.
-pub fn compile(gpa: Allocator, bytes: []const u8, options: Options, e: *abi.Error) Failure!plans.Plan {
+pub fn compile(
+    gpa: Allocator,
+    bytes: []const u8,
+    options: Options,
+    e: *abi.Error,
+) Failure!plans.Plan {
     // Kept: the plan. Scratch: the programs and tables of the passes.
     var kept: std.heap.ArenaAllocator = .init(gpa);
     errdefer kept.deinit();
@@ -66,7 +71,9 @@ pub fn compile(gpa: Allocator, bytes: []const u8, options: Options, e: *abi.Erro
     var clock: Clock = .init(kept.allocator(), options.control);
 
     const program = try decode(scratch.allocator(), bytes, e, &clock);
-    var plan = try compileProgram(kept.allocator(), scratch.allocator(), &program, options, e, &clock);
+    const kept_allocator = kept.allocator();
+    const scratch_allocator = scratch.allocator();
+    var plan = try compileProgram(kept_allocator, scratch_allocator, &program, options, e, &clock);
     plan.passes = clock.passes.items;
     plan.compile_ns = os.monotonicNs() - clock.start_ns;
     plan.arena = kept;
@@ -200,7 +207,8 @@ fn describeRegions(
         const codes = try kept.alloc(op.Code, members.len);
         for (codes, members) |*code, member| code.* = program.code(member);
         const last = members[members.len - 1];
-        try list.append(kept, .{ .instruction = program.sources[last.index()] - 1, .codes = codes });
+        const origin = program.sources[last.index()] - 1;
+        try list.append(kept, .{ .instruction = origin, .codes = codes });
     }
     return list.items;
 }

@@ -81,7 +81,12 @@ fn finish(job: Handle, e: *abi_types.Error) !void {
 }
 
 /// Runs to the end, however long the program is planned to take.
-pub fn run(executable: Handle, inputs: []const Handle, outputs: []Handle, e: *abi_types.Error) !void {
+pub fn run(
+    executable: Handle,
+    inputs: []const Handle,
+    outputs: []Handle,
+    e: *abi_types.Error,
+) !void {
     var job: Handle = 0;
     const n_in: u32 = @intCast(inputs.len);
     const n_out: u32 = @intCast(outputs.len);
@@ -403,7 +408,8 @@ test "core: malformed bytes and programs are statuses with a place" {
     broken[100] ^= 1;
     try testing.expectError(error.JobFailed, core.compileBytes(broken, true));
     var job: Handle = 0;
-    try expectStatus(.invalid_argument, abi.pet_compile_submit(core.runtime, null, 0, null, 0, &job));
+    const status = abi.pet_compile_submit(core.runtime, null, 0, null, 0, &job);
+    try expectStatus(.invalid_argument, status);
     try testing.expectEqual(@as(u64, 0), (try core.stats()).executables);
 }
 

@@ -1,5 +1,5 @@
-//! The kernels of one instruction set: compiled once for each, without safety checks, into an object
-//! that exports nothing but its table (hidden: visible inside the library only).
+//! The kernels of one instruction set: compiled once for each, without safety checks, into an
+//! object that exports nothing but its table (hidden: visible inside the library only).
 const std = @import("std");
 const kernel_table = @import("cpu/kernel_table.zig");
 const KernelTable = kernel_table.KernelTable;

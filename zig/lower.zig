@@ -1,7 +1,7 @@
 //! Lowering: a program becomes drafts of instructions (kernel, geometry, operands) over storages.
 //! Values that are views of others make no draft. What a draft reads and writes is known here, when
-//! and where in memory is decided afterwards (`lower_finish.zig`). One draft per instruction, or per
-//! fused region; a copy where a kernel needs dense operands or an output is a view.
+//! and where in memory is decided afterwards (`lower_finish.zig`). One draft per instruction, or
+//! per fused region; a copy where a kernel needs dense operands or an output is a view.
 const std = @import("std");
 const assert = std.debug.assert;
 const Allocator = std.mem.Allocator;
@@ -11,6 +11,7 @@ const fuse = @import("pass/fuse.zig");
 const ir = @import("ir.zig");
 const kernel_abi = @import("cpu/kernel_abi.zig");
 const kernels = @import("lower_kernels.zig");
+const op = @import("op.zig");
 const regions = @import("lower_region.zig");
 const views = @import("lower_view.zig");
 const Isa = @import("cpu/isa.zig").Isa;
@@ -101,7 +102,10 @@ pub const Lowering = struct {
         return l.program.result(l.origin, k);
     }
 
-    pub fn attr(l: *const Lowering, comptime name: []const u8) @TypeOf(l.program.attr(l.origin, name)) {
+    pub fn attr(
+        l: *const Lowering,
+        comptime name: []const u8,
+    ) op.KindType(op.kindOf(name)) {
         return l.program.attr(l.origin, name);
     }
 
@@ -200,7 +204,8 @@ pub const Lowering = struct {
         });
     }
 
-    /// Where the geometry is among all of them. Layers of a model have equal ones: each is kept once.
+    /// Where the geometry is among all of them. Layers of a model have equal ones: each is kept
+    /// once.
     fn addGeometry(l: *Lowering, geometry: []const u8) Error!u32 {
         const key = std.hash.Wyhash.hash(geometry.len, geometry);
         const found = try l.geometry_map.getOrPut(l.gpa, key);

@@ -241,7 +241,8 @@ fn placeArena(f: *Finisher) Error!u64 {
         for (l.refsOf(draft), 0..) |r, k| {
             const storage = &l.storages.items[r.storage];
             const life = f.lives[r.storage];
-            if (storage.place != .arena or life.first != at or block_of[r.storage] != none) continue;
+            if (storage.place != .arena or life.first != at) continue;
+            if (block_of[r.storage] != none) continue;
             block_of[r.storage] = @intCast(blocks.items.len);
             const is_result = k < draft.result_count;
             try owners.append(f.gpa, r.storage);
@@ -249,12 +250,17 @@ fn placeArena(f: *Finisher) Error!u64 {
                 .bytes = storage.bytes,
                 .first = life.first,
                 .last = life.last,
-                .inherits = if (is_result) inheritance(f, draft, at, block_of, storage.bytes) else none,
+                .inherits = if (is_result)
+                    inheritance(f, draft, at, block_of, storage.bytes)
+                else
+                    none,
             });
         }
     }
     const bytes = try plan_memory.assign(f.gpa, blocks.items, @intCast(f.order.len));
-    for (owners.items, blocks.items) |storage, block| l.storages.items[storage].index = block.offset;
+    for (owners.items, blocks.items) |storage, block| {
+        l.storages.items[storage].index = block.offset;
+    }
     return bytes;
 }
 

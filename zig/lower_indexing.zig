@@ -54,7 +54,8 @@ pub fn lowerScatter(l: *Lowering, code: op.Code) Error!void {
     const positions = l.shape(l.operand(1));
     const updates = l.shape(l.operand(2));
     const axis: u32 = @intCast(l.attr("axis"));
-    const kind: scatter.Kind = switch (@as(ir.ScatterKind, @fromBackingInt(@intCast(l.attr("kind"))))) {
+    const wanted: ir.ScatterKind = @fromBackingInt(@intCast(l.attr("kind")));
+    const kind: scatter.Kind = switch (wanted) {
         .add => .add,
         .set => .set,
         .max => .max,

@@ -1,5 +1,5 @@
-//! Lowering of single instructions: views become views, everything else asks its kernel family for a
-//! geometry. One short function per family; the exhaustive switch names them all.
+//! Lowering of single instructions: views become views, everything else asks its kernel family for
+//! a geometry. One short function per family; the exhaustive switch names them all.
 const std = @import("std");
 const assert = std.debug.assert;
 const arg_reduce = @import("cpu/arg_reduce.zig");
@@ -26,7 +26,13 @@ const ValueId = ir.ValueId;
 pub fn lowerInstruction(l: *Lowering) Error!void {
     const code = l.program.code(l.origin);
     switch (code) {
-        .reshape, .transpose, .broadcast_to, .slice, .bitcast, .barrier => return lowerView(l, code),
+        .reshape,
+        .transpose,
+        .broadcast_to,
+        .slice,
+        .bitcast,
+        .barrier,
+        => return lowerView(l, code),
         .concatenate => return lowerConcatenate(l),
         .pad => return lowerPad(l),
         .reduce_sum => return lowerReduce(l, .sum),
@@ -66,7 +72,8 @@ pub fn copy(l: *Lowering, v: ValueId, to: Ref) Error!void {
     const t = l.typeOf(v);
     var extents: [ir.rank_max]u64 = undefined;
     for (t.dims, extents[0..t.dims.len]) |d, *extent| extent.* = @intCast(d);
-    const geometry = elementwise_plan.planCopy(l.shape(v), extents[0..t.dims.len]) catch |e| switch (e) {
+    const dims = extents[0..t.dims.len];
+    const geometry = elementwise_plan.planCopy(l.shape(v), dims) catch |e| switch (e) {
         error.RegionFull => return error.OutOfMemory, // one load and one store always fit
     };
     try l.emitStruct(.elementwise, &geometry, &.{to}, &.{l.ref(v)}, .{});

@@ -27,11 +27,13 @@ const tile_ops: [op.count]?TileOp = table: {
     break :table found;
 };
 
+const touched_max = elementwise.op_max + elementwise.load_max + elementwise.constant_max;
+
 const Region = struct {
     l: *Lowering,
     builder: elementwise.Builder,
     /// Values with an entry in `Lowering.registers`, to be taken out again.
-    touched: [elementwise.op_max + elementwise.load_max + elementwise.constant_max]ValueId = undefined,
+    touched: [touched_max]ValueId = undefined,
     touched_count: u32 = 0,
     results: [elementwise.store_max]Ref = undefined,
     result_count: u16 = 0,
@@ -79,7 +81,8 @@ pub fn lowerRegion(l: *Lowering, members: []const InstructionId) Error!void {
     assert(next == region.result_count);
     // Operations are last in the geometry: what is not used need not be kept.
     const bytes = std.mem.asBytes(&geometry);
-    const used = @offsetOf(elementwise.Geometry, "ops") + geometry.op_count * @sizeOf(elementwise.MicroOp);
+    const ops_bytes = geometry.op_count * @sizeOf(elementwise.MicroOp);
+    const used = @offsetOf(elementwise.Geometry, "ops") + ops_bytes;
     const results = region.results[0..region.result_count];
     const operands = region.operands[0..region.operand_count];
     const options: lowering.Options = .{ .in_place = inPlace(&region, dims) };

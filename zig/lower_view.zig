@@ -1,5 +1,5 @@
-//! Views: how a value lies in the memory of another. Reshape, transpose, slice, broadcast and barrier
-//! make no instruction; they make a view. This file is the arithmetic of their strides.
+//! Views: how a value lies in the memory of another. Reshape, transpose, slice, broadcast and
+//! barrier make no instruction; they make a view. This file is the arithmetic of their strides.
 const std = @import("std");
 const assert = std.debug.assert;
 const Allocator = std.mem.Allocator;
@@ -61,7 +61,12 @@ pub fn operand(dtype: DType, dims: []const i64, view: View) kernel_abi.Operand {
     return o;
 }
 
-pub fn transpose(gpa: Allocator, view: View, dims: []const i64, axes: []const i64) Allocator.Error!View {
+pub fn transpose(
+    gpa: Allocator,
+    view: View,
+    dims: []const i64,
+    axes: []const i64,
+) Allocator.Error!View {
     assert(dims.len == axes.len);
     const from = stridesOf(view, dims);
     var strides: Strides = undefined;
@@ -219,7 +224,8 @@ test "views address the elements NumPy does" {
     const s = try slice(gpa, base, &.{ 2, 3 }, &.{ 1, 2 }, &.{ 2, 2 }, &.{ -1, -2 });
     try testing.expectEqualSlices(i64, &.{ 5, 3, 2, 0 }, elements(s, &.{ 2, 2 }, &buffer));
     const b = try broadcast(gpa, base, &.{ 2, 1 }, &.{ 2, 2, 2 });
-    try testing.expectEqualSlices(i64, &.{ 0, 0, 1, 1, 0, 0, 1, 1 }, elements(b, &.{ 2, 2, 2 }, &buffer));
+    const repeated = elements(b, &.{ 2, 2, 2 }, &buffer);
+    try testing.expectEqualSlices(i64, &.{ 0, 0, 1, 1, 0, 0, 1, 1 }, repeated);
 }
 
 test "a strided view is reshaped without a copy exactly when it can be" {
@@ -241,5 +247,6 @@ test "a strided view is reshaped without a copy exactly when it can be" {
     try testing.expect(rows.isDense());
     try testing.expectEqual(@as(i64, 6), rows.offset);
     const ones = (try reshape(gpa, t, &.{ 3, 2, 4 }, &.{ 3, 1, 2, 4, 1 })).?;
-    try testing.expectEqualSlices(i64, elements(t, &.{ 3, 2, 4 }, &before), elements(ones, &.{ 3, 1, 2, 4, 1 }, &after));
+    const spread = elements(ones, &.{ 3, 1, 2, 4, 1 }, &after);
+    try testing.expectEqualSlices(i64, elements(t, &.{ 3, 2, 4 }, &before), spread);
 }

@@ -1,6 +1,6 @@
-//! One arena for all intermediate values: each block gets an offset such that blocks whose lifetimes
-//! overlap never share a byte. Blocks are placed in the order of their definition, best fit among
-//! the gaps; a block may take over the place of an operand that dies where it is born.
+//! One arena for all intermediate values: each block gets an offset such that blocks whose
+//! lifetimes overlap never share a byte. Blocks are placed in the order of their definition, best
+//! fit among the gaps; a block may take over the place of an operand that dies where it is born.
 const std = @import("std");
 const assert = std.debug.assert;
 const Allocator = std.mem.Allocator;

@@ -1,8 +1,11 @@
 //! Collects the tests of every file. `tests/test_tidy.py` fails if one is missing.
 
 test {
+    _ = @import("compile_test.zig");
     _ = @import("core_test.zig");
+    _ = @import("core_thread_test.zig");
     _ = @import("cpu/arg_reduce.zig");
+    _ = @import("cpu/attention_test.zig");
     _ = @import("cpu/check.zig");
     _ = @import("cpu/cross_entropy.zig");
     _ = @import("cpu/dot.zig");

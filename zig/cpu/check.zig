@@ -1,6 +1,7 @@
-//! Checks without a result of their own. `check` fails the run if a 0-d bool is false; the value that
-//! the opcode gives back is the memory of its first operand. `window` fails if a window lies outside
-//! its array: an update checks that before anything is overwritten, not while it overwrites.
+//! Checks without a result of their own. `check` fails the run if a 0-d bool is false; the value
+//! that the opcode gives back is the memory of its first operand. `window` fails if a window lies
+//! outside its array: an update checks that before anything is overwritten, not while it
+//! overwrites.
 const std = @import("std");
 const assert = std.debug.assert;
 const kernel_abi = @import("kernel_abi.zig");
@@ -87,7 +88,11 @@ fn statusOf(g: *const Geometry, pointer: [*]u8) kernel_abi.Status {
     var status: kernel_abi.Status = .{};
     var scratch: [64]u8 align(64) = undefined;
     const cancel: u32 = 0;
-    var ctx: kernel_abi.TaskContext = .{ .scratch = &scratch, .cancel = &cancel, .status = &status };
+    var ctx: kernel_abi.TaskContext = .{
+        .scratch = &scratch,
+        .cancel = &cancel,
+        .status = &status,
+    };
     run(g, &.{pointer}, 0, &ctx);
     return status;
 }

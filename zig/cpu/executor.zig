@@ -11,8 +11,8 @@ const Instruction = @import("../plan.zig").Instruction;
 const Control = @import("../runtime/control.zig").Control;
 const os = @import("../os.zig");
 
-/// Instructions cheaper than this stay on one thread, in nanoseconds: waking a sleeping worker costs
-/// 5 to 10 microseconds, a spinning one 2.
+/// Instructions cheaper than this stay on one thread, in nanoseconds: waking a sleeping worker
+/// costs 5 to 10 microseconds, a spinning one 2.
 const inline_cost_ns_max = 12_000;
 
 const never_cancelled: u32 = 0;
@@ -57,7 +57,11 @@ pub const Execution = struct {
         return if (x.control.decide()) .completed else .cancelled;
     }
 
-    fn runInstruction(x: *Execution, instruction: *const Instruction, committed: bool) kernel_abi.Status {
+    fn runInstruction(
+        x: *Execution,
+        instruction: *const Instruction,
+        committed: bool,
+    ) kernel_abi.Status {
         const plan = x.plan;
         const refs = plan.pointers[instruction.pointer_start..][0..instruction.pointer_count];
         for (x.pointers[0..refs.len], refs) |*to, ref| to.* = x.bases[ref.base] + ref.offset;

@@ -1,6 +1,6 @@
 //! Which compiled variant of the kernels this machine can run. Asked once, at the first runtime.
-//! `PYEFFECT_ISA` may name a lower variant, so that each can be tested on one machine; a variant the
-//! machine lacks is never chosen.
+//! `PYEFFECT_ISA` may name a lower variant, so that each can be tested on one machine; a variant
+//! the machine lacks is never chosen.
 const std = @import("std");
 const builtin = @import("builtin");
 
@@ -81,7 +81,13 @@ fn hardwareX86() Isa {
 }
 
 extern "c" fn getauxval(kind: c_ulong) c_ulong;
-extern "c" fn sysctlbyname(name: [*:0]const u8, old: *u32, size: *usize, new: ?*const anyopaque, new_size: usize) c_int;
+extern "c" fn sysctlbyname(
+    name: [*:0]const u8,
+    old: *u32,
+    size: *usize,
+    new: ?*const anyopaque,
+    new_size: usize,
+) c_int;
 
 fn hardwareAarch64() Isa {
     switch (builtin.os.tag) {
@@ -94,7 +100,11 @@ fn hardwareAarch64() Isa {
             return if (dot_product and i8mm and bf16) .bf16 else .base;
         },
         .macos => {
-            for ([_][*:0]const u8{ "hw.optional.arm.FEAT_BF16", "hw.optional.arm.FEAT_I8MM" }) |name| {
+            const names = [_][*:0]const u8{
+                "hw.optional.arm.FEAT_BF16",
+                "hw.optional.arm.FEAT_I8MM",
+            };
+            for (names) |name| {
                 var value: u32 = 0;
                 var size: usize = @sizeOf(u32);
                 if (sysctlbyname(name, &value, &size, null, 0) != 0 or value == 0) return .base;

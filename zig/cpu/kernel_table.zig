@@ -1,6 +1,6 @@
 //! The kernels of one instruction set as one table of functions. Each kernel object exports one
-//! (`kernels.zig`); the library links all of them and picks one at the first runtime. Adding a family
-//! is a name here, a line in `kernels.zig`, and a call of its `plan` in the lowering.
+//! (`kernels.zig`); the library links all of them and picks one at the first runtime. Adding a
+//! family is a name here, a line in `kernels.zig`, and a call of its `plan` in the lowering.
 const std = @import("std");
 const kernel_abi = @import("kernel_abi.zig");
 const isa = @import("isa.zig");

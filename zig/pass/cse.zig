@@ -1,7 +1,7 @@
 //! Common subexpressions: of instructions with equal opcode, attributes and operands only the first
-//! is kept. Every opcode is a pure function of its operands, random ones of their key, so equal ones
-//! give equal values. A barrier is never merged: its results are values of their own, and so is
-//! whatever is computed from them.
+//! is kept. Every opcode is a pure function of its operands, random ones of their key, so equal
+//! ones give equal values. A barrier is never merged: its results are values of their own, and so
+//! is whatever is computed from them.
 const std = @import("std");
 const Allocator = std.mem.Allocator;
 const ir = @import("../ir.zig");
@@ -66,7 +66,7 @@ pub fn run(gpa: Allocator, program: *const Program) Allocator.Error!Program {
 }
 
 fn sortPair(pair: []Builder.Value) void {
-    if (@backingInt(pair[0]) > @backingInt(pair[1])) std.mem.swap(Builder.Value, &pair[0], &pair[1]);
+    if (pair[0].index() > pair[1].index()) std.mem.swap(Builder.Value, &pair[0], &pair[1]);
 }
 
 fn describe(

@@ -1,5 +1,6 @@
-//! Constant folding: instructions whose operands are all literals and whose results fit a literal are
-//! run at compile time, by the very kernels that would run them later, and replaced by their values.
+//! Constant folding: instructions whose operands are all literals and whose results fit a literal
+//! are run at compile time, by the very kernels that would run them later, and replaced by their
+//! values.
 const std = @import("std");
 const assert = std.debug.assert;
 const Allocator = std.mem.Allocator;

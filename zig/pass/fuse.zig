@@ -1,12 +1,12 @@
-//! Fusion: groups elementwise instructions of one iteration space into regions, each of which becomes
-//! one kernel. A region is convex: no value leaves it and comes back through another instruction.
-//! The regions are side tables over the program, which stays as it is; `units` is the order in which
-//! regions and single instructions are lowered.
+//! Fusion: groups elementwise instructions of one iteration space into regions, each of which
+//! becomes one kernel. A region is convex: no value leaves it and comes back through another
+//! instruction. The regions are side tables over the program, which stays as it is; `units` is the
+//! order in which regions and single instructions are lowered.
 //!
 //! An instruction joins the region of one of its operands' producers, or the last region that reads
-//! one of its full-sized operands. Instead of searching for paths, every unit has a level above those
-//! of all units it depends on: an operand whose unit has a lower level than the region cannot depend
-//! on it. A region's level may rise as long as it stays below that of all its users. Linear.
+//! one of its full-sized operands. Instead of searching for paths, every unit has a level above
+//! those of all units it depends on: an operand whose unit has a lower level than the region cannot
+//! depend on it. A region's level may rise as long as it stays below that of all its users. Linear.
 const std = @import("std");
 const assert = std.debug.assert;
 const Allocator = std.mem.Allocator;
@@ -86,7 +86,8 @@ const Fuser = struct {
         return at;
     }
 
-    /// The unit that makes a value: its region (or `none`) and level; level 0 is known from the start.
+    /// The unit that makes a value: its region (or `none`) and level; level 0 is known from the
+    /// start.
     fn producer(f: *Fuser, v: ValueId) struct { region: u32, level: u32 } {
         const first = f.program.firstResult();
         if (v.index() < first) return .{ .region = none, .level = 0 };
@@ -132,7 +133,8 @@ fn place(f: *Fuser, i: InstructionId) Allocator.Error!void {
     var target: u32 = none;
     for (operands) |v| {
         const made = f.producer(v);
-        if (made.region != none and made.region != target) target = consider(f, target, made.region, i, dims);
+        if (made.region == none or made.region == target) continue;
+        target = consider(f, target, made.region, i, dims);
     }
     for (operands) |v| {
         if (f.reader_of[v.index()] == none or !sameDims(f, v, dims)) continue;

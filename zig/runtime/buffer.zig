@@ -73,7 +73,8 @@ pub const Store = struct {
             if (store.kept[index].capacity != capacity) continue;
             const block = store.kept[index].block;
             store.kept_count -= 1;
-            @memmove(store.kept[index..store.kept_count], store.kept[index + 1 .. store.kept_count + 1]);
+            const rest = store.kept[index + 1 .. store.kept_count + 1];
+            @memmove(store.kept[index..store.kept_count], rest);
             store.kept_bytes -= capacity;
             return block;
         }

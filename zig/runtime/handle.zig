@@ -1,8 +1,9 @@
 //! Handles: 64-bit names for objects that cross the ABI. A handle is a generation and an index into
-//! one table; a released slot gets the next generation, so a stale handle is refused, never followed.
+//! one table; a released slot gets the next generation, so a stale handle is refused, never
+//! followed.
 //!
-//! The table owns one reference of each object it names. `acquire` adds one for the caller while the
-//! table is locked, so an object cannot vanish between look-up and use.
+//! The table owns one reference of each object it names. `acquire` adds one for the caller while
+//! the table is locked, so an object cannot vanish between look-up and use.
 const std = @import("std");
 const assert = std.debug.assert;
 const abi = @import("../abi_types.zig");

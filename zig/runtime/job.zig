@@ -57,7 +57,8 @@ pub const Job = struct {
     fn perform(job: *Job) Failure!void {
         switch (job.work) {
             .compile => |*c| {
-                job.results[0] = try compileNow(job.runtime, c.bytes, c.options, &job.control, &job.err);
+                const e = &job.err;
+                job.results[0] = try compileNow(job.runtime, c.bytes, c.options, &job.control, e);
                 job.result_count = 1;
             },
             .run => |*run| {
@@ -184,8 +185,9 @@ pub const Service = struct {
         while (s.nextJob()) |job| {
             job.execute();
             s.mutex.lock();
-            if (job.active_previous) |p| p.active_next = job.active_next else s.active = job.active_next;
-            if (job.active_next) |n| n.active_previous = job.active_previous;
+            const next = job.active_next;
+            if (job.active_previous) |p| p.active_next = next else s.active = next;
+            if (next) |n| n.active_previous = job.active_previous;
             s.mutex.unlock();
             job.drop();
         }

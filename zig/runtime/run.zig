@@ -1,6 +1,7 @@
 //! One run of an executable. It leases a workspace, claims its inputs, makes its outputs, executes,
-//! and then either commits (publishes outputs, consumes donations) or aborts (everything as before).
-//! Its tables live in the workspace: a warmed-up run allocates its outputs and nothing else.
+//! and then either commits (publishes outputs, consumes donations) or aborts (everything as
+//! before). Its tables live in the workspace: a warmed-up run allocates its outputs and nothing
+//! else.
 const std = @import("std");
 const assert = std.debug.assert;
 const abi = @import("../abi_types.zig");
@@ -136,7 +137,8 @@ pub const Run = struct {
         }
         if (buffer.bytes < needed) {
             const text = "input {d} needs {d} bytes, the buffer has {d}";
-            return failure.say(e, error.InvalidArgument, .run, text, .{ index, needed, buffer.bytes });
+            const values = .{ index, needed, buffer.bytes };
+            return failure.say(e, error.InvalidArgument, .run, text, values);
         }
         buffer.refs.add();
         run.inputs[index] = buffer;

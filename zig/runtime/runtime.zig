@@ -174,8 +174,9 @@ const Registry = struct {
         r.mutex.lock();
         defer r.mutex.unlock();
         const previous = runtime.registry_previous;
-        if (previous) |p| p.registry_next = runtime.registry_next else r.first = runtime.registry_next;
-        if (runtime.registry_next) |next| next.registry_previous = previous;
+        const next = runtime.registry_next;
+        if (previous) |p| p.registry_next = next else r.first = next;
+        if (next) |n| n.registry_previous = previous;
     }
 };
 

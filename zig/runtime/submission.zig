@@ -34,7 +34,8 @@ pub fn compile(
     token: Handle,
     out_job: *Handle,
 ) Failure!void {
-    const runtime = handles.table.acquire(Runtime, runtime_handle) orelse return error.InvalidHandle;
+    const runtime = handles.table.acquire(Runtime, runtime_handle) orelse
+        return error.InvalidHandle;
     defer runtime.drop();
     const job = try runtime.makeJob(.{ .compile = .{ .bytes = bytes, .options = options } }, 1);
     errdefer job.drop();
@@ -72,7 +73,8 @@ pub fn run(
     const plan = &executable.shared.plan;
     if (outputs.len != plan.outputs.len) {
         const text = "the program has {d} outputs, room for {d} was given";
-        return failure.say(e, error.InvalidArgument, .run, text, .{ plan.outputs.len, outputs.len });
+        const counts = .{ plan.outputs.len, outputs.len };
+        return failure.say(e, error.InvalidArgument, .run, text, counts);
     }
     if (plan.cost_ns >= caller_cost_ns_max) {
         return submitRun(executable, inputs, token, out_job, e);

@@ -1,6 +1,6 @@
-//! Workspaces: the memory a run needs besides its inputs and outputs (arena, scratch of each worker,
-//! pointer tables). Leased for the length of a run and reused; growing happens only at a lease, so a
-//! warmed-up run allocates nothing here.
+//! Workspaces: the memory a run needs besides its inputs and outputs (arena, scratch of each
+//! worker, pointer tables). Leased for the length of a run and reused; growing happens only at a
+//! lease, so a warmed-up run allocates nothing here.
 const std = @import("std");
 const assert = std.debug.assert;
 const Allocator = std.mem.Allocator;
@@ -33,8 +33,8 @@ pub const Pool = struct {
         pool.idle_count = 0;
     }
 
-    /// A workspace of at least that much. The smallest idle one that fits; else the largest idle one
-    /// is replaced by one that does.
+    /// A workspace of at least that much. The smallest idle one that fits; else the largest idle
+    /// one is replaced by one that does.
     pub fn lease(pool: *Pool, bytes: u64, words: u64) error{OutOfMemory}!Workspace {
         var w = pool.take(bytes, words);
         if (w.fits(bytes, words)) return w;
