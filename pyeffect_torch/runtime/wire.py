@@ -53,8 +53,19 @@ class Program:
 
     @property
     def digest(self) -> bytes:
-        """The structural hash: equal programs have equal digests."""
-        return self.blob[16:32]
+        """The structural hash: equal for programs that differ in source lines only.
+
+        The digest in the header seals the file; it covers the sizes of all sections, so it is not
+        that.
+        """
+        hashed, section_count = struct.unpack_from("<Q", self.blob, 32)[0], self.blob[6]
+        start = _HEADER.size + 16 * section_count
+        rows = b"".join(
+            self.blob[at : at + 16]
+            for at in range(_HEADER.size, start, 16)
+            if self.blob[at] < 64  # the first byte of a section's id
+        )
+        return hashlib.blake2b(self.blob[40:60] + rows + self.blob[start:hashed]).digest()
 
 
 def input_records(flags: Sequence[int]) -> bytes:

@@ -181,3 +181,17 @@ def test_explain_names_regions_and_passes() -> None:
     text = str(et.jit(lambda x: et.tanh(x * 2.0) + 1.0).lower(et.array([1.0, 2.0])).explain())
     for word in ("passes", "arena"):
         assert word in text
+
+
+def test_source_lines_stand_outside_the_structural_hash() -> None:
+    runtime = et.cpu()
+    runtime.clear_caches()
+    x = et.compute(et.array([1.0, 2.0]) * 1.0)
+    before = runtime.memory_stats()["executables"]
+
+    def a_function_with_a_long_name_of_its_own() -> None:
+        et.compute(x * 2.0 + 1.0)
+
+    et.compute(x * 3.0 + 4.0)
+    a_function_with_a_long_name_of_its_own()
+    assert runtime.memory_stats()["executables"] == before + 1
