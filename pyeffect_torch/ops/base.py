@@ -88,6 +88,27 @@ def number(name: str, value: bool | int | float, dtype: DType) -> Array:
     return literal(value, dtype)
 
 
+_shared: dict[tuple[DType, type, Any], Array] = {}
+_SHARED_MAX = 1024  # a program has tens of distinct numbers; a loop over floats must not grow this
+
+
+def _shared_number(name: str, value: bool | int | float, dtype: DType) -> Array:
+    """`number`, made once: building the literal would cost more than the rest of the operation.
+
+    Literals may be shared because users never hold them, they are never captured, and walks do not
+    mind how old they are. Zeros have a sign and NaN is not equal to itself: they are made anew.
+    """
+    key = (dtype, type(value), value)
+    found = _shared.get(key)
+    if found is None:
+        found = number(name, value, dtype)
+        if value and value == value:  # not zero, not NaN
+            if len(_shared) >= _SHARED_MAX:
+                _shared.clear()
+            _shared[key] = found
+    return found
+
+
 def operands(name: str, a: Any, b: Any, *, convert_scalars: bool = True) -> tuple[Array, Array]:
     """Return two operands of one dtype, by the rules for numbers and 0-d floating arrays.
 
@@ -97,6 +118,8 @@ def operands(name: str, a: Any, b: Any, *, convert_scalars: bool = True) -> tupl
     Raises:
         DTypeError: any other mix; names the op, both dtypes and the cast to write.
     """
+    if isinstance(a, Array) and isinstance(b, Array) and a.dtype is b.dtype:
+        return a, b
     if not isinstance(a, Array):
         if not is_number(a):
             a = operand(name, a)
@@ -104,9 +127,9 @@ def operands(name: str, a: Any, b: Any, *, convert_scalars: bool = True) -> tupl
             return _two_numbers(name, a, b)
         else:
             b = operand(name, b)
-            return number(name, a, b.dtype), b
+            return _shared_number(name, a, b.dtype), b
     if not isinstance(b, Array):
-        b = number(name, b, a.dtype) if is_number(b) else operand(name, b)
+        b = _shared_number(name, b, a.dtype) if is_number(b) else operand(name, b)
     if a.dtype is b.dtype:
         return a, b
     if convert_scalars and dtypes.is_float(a.dtype) and dtypes.is_float(b.dtype):
