@@ -35,6 +35,12 @@ def argument_indices(what: str, argnums: Any, count: int) -> tuple[int, ...]:
     return found
 
 
+def argument_paths(structure: tree.Structure) -> list[str]:
+    """Return how to write each leaf of `(args, kwargs)`: `arguments[0]['w']`, `arguments['key']`."""
+    args, kwargs = structure.children()
+    return [*tree.paths(args, "arguments"), *tree.paths(kwargs, "arguments")]
+
+
 def flat_arrays(what: str, value: Any) -> tuple[list[Array], tree.Structure]:
     """Return the leaves of a tree as arrays, and its structure."""
     leaves, structure = tree.flatten(value)

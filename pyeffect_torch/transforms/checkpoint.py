@@ -18,7 +18,7 @@ from pyeffect_torch.core.graph import Body
 from pyeffect_torch.core.op import MaybeArray, Op, Region, declare
 from pyeffect_torch.core.trace import trace
 from pyeffect_torch.transforms import regions
-from pyeffect_torch.transforms.arguments import flat_arrays
+from pyeffect_torch.transforms.arguments import argument_paths, flat_arrays
 
 Policy = Callable[[Op], bool]
 _DOTS = frozenset({"dot_general", "attention"})
@@ -108,7 +108,7 @@ def checkpoint(f: Callable[..., Any], policy: str | Policy | None = None) -> Cal
             call_args, call_kwargs = tree.unflatten(structure, leaves)
             return flat_arrays("checkpoint", f(*call_args, **call_kwargs))
 
-        names = tree.paths(structure, "arguments")
+        names = argument_paths(structure)
         traced = trace(
             "checkpoint",
             call,

@@ -14,7 +14,7 @@ from pyeffect_torch.core.errors import ArgumentError, ShapeError, TraceError, Tr
 from pyeffect_torch.core.graph import reach
 from pyeffect_torch.core.trace import Frame, pop, push
 from pyeffect_torch.ops.base import describe, operand
-from pyeffect_torch.transforms.arguments import flat_arrays
+from pyeffect_torch.transforms.arguments import argument_paths, flat_arrays
 from pyeffect_torch.transforms.batch import batch_walk, batched_form
 
 _f: Any = late.functions
@@ -110,7 +110,7 @@ def vmap(
             if kwargs
             else axes_of_leaves("in_axes", prefix, args)
         )
-        paths = tree.paths(structure, "arguments")
+        paths = argument_paths(structure)
         fronts = [
             None if axis is None else _front(array, axis, path)
             for array, axis, path in zip(flat, axes, paths, strict=True)
