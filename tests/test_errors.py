@@ -1,4 +1,4 @@
-"""What bad input gets: a specific error that says what, where (the user's own line) and how to mend.
+"""What bad input gets: a specific error that says what, where (the user's line) and how to mend.
 
 Every case is a function of one line, so that the line which the message must name is known.
 """
@@ -79,7 +79,8 @@ one_way.defvjp(lambda x: (et.sin(x), x), lambda x, ct: (ct * et.cos(x),))
 # name: (error, what, how to mend, the offending call)
 CASES: dict[str, tuple[str, str, str, Callable[[], Any]]] = {
     # shapes
-    "broadcast": ("ShapeError", "add: shapes [2, 3] and [2] do not broadcast (axis -1: 3 against 2)",
+    "broadcast": ("ShapeError",
+        "add: shapes [2, 3] and [2] do not broadcast (axis -1: 3 against 2)",
         "reshape or slice an operand so that extents are equal or 1",
         lambda: arr(X) + np.ones(2, F)),
     "contraction": ("ShapeError", "axes differ, 3 (axis 1 of float32[2, 3]) against 2 (axis 0 of",
@@ -92,7 +93,8 @@ CASES: dict[str, tuple[str, str, str, Callable[[], Any]]] = {
         lambda: et.zeros(-1)),
     "ragged": ("ShapeError", "array: the rows have unequal lengths", "pad them to one length first",
         lambda: et.array([[1, 2], [3]])),
-    "scalar value": ("ShapeError", "float: only an array of shape [] has a Python value, this is [3]",
+    "scalar value": ("ShapeError",
+        "float: only an array of shape [] has a Python value, this is [3]",
         "reduce or index it to one element first",
         lambda: float(arr(V))),
     # axes
@@ -140,7 +142,7 @@ CASES: dict[str, tuple[str, str, str, Callable[[], Any]]] = {
         lambda: et.array(np.ones(2, np.complex128))),
     "list as operand": ("ArgumentError", "expected an array or a number, got list",
         "wrap it with et.array(...)",
-        lambda: arr(V) + [1.0, 2.0, 3.0]),
+        lambda: arr(V) * [1.0, 2.0, 3.0]),
     # argnums
     "argnums range": ("ArgumentError", "grad: argnums 1 is out of range for 1 positional arguments",
         "pass that argument by position, or correct argnums",
@@ -162,7 +164,8 @@ CASES: dict[str, tuple[str, str, str, Callable[[], Any]]] = {
         lambda: et.grad(lambda x: et.argmax(x))(V)),
     "no aux": ("ArgumentError", "with has_aux=True the function must return a pair", "drop has_aux",
         lambda: et.grad(et.sum, has_aux=True)(V)),
-    "integer gradient": ("DTypeError", "grad: argument 0['n'] has dtype int64, which has no derivative",
+    "integer gradient": ("DTypeError",
+        "grad: argument 0['n'] has dtype int64, which has no derivative",
         "differentiate with respect to floating arrays, or cast it first",
         lambda: et.grad(lambda p: p["x"].sum())({"x": V, "n": np.arange(3)})),
     # traces
@@ -174,16 +177,17 @@ CASES: dict[str, tuple[str, str, str, Callable[[], Any]]] = {
         lambda: et.jit(lambda x: x if x.sum() > 0 else -x)(V)),
     "read in vmap": ("TraceError", "it depends on arguments[0] of vmap", "select with et.where",
         lambda: et.vmap(lambda x: x if x > 0 else -x)(V)),
-    "leak read": ("TraceError", "has no value while it is traced: it depends on arguments[0] of jit",
+    "leak read": ("TraceError", "has no value while it is traced: it depends on arguments[0] of",
         "move the read out of the traced function",
         lambda: leaked().numpy()),
-    "leak into jit": ("TraceError", "arguments[0] of jit(leak) leaked out of its trace, where it was",
+    "leak into jit": ("TraceError", "arguments[0] of jit(leak) leaked out of its trace, where",
         "return the value from the traced function instead of storing it elsewhere",
         lambda: et.jit(lambda y: y + leaked_once())(V)),
     "reverse only": ("TraceError", "custom_vjp one_way: it has no forward-mode rule",
         "use reverse mode (et.grad, et.vjp), or define the function with et.custom_jvp",
         lambda: et.jvp(one_way, (V,), (V,))),
-    "no rule": ("ArgumentError", "custom_vjp forgotten: no rule is defined", "call defvjp(fwd, bwd)",
+    "no rule": ("ArgumentError", "custom_vjp forgotten: no rule is",
+        "call defvjp(fwd, bwd)",
         lambda: forgotten(V)),
     # runtimes
     "mixed runtimes": ("ForeignHandleError", "add: the operands live on different runtimes",
@@ -192,7 +196,8 @@ CASES: dict[str, tuple[str, str, str, Callable[[], Any]]] = {
     "mixed runtimes in jit": ("ForeignHandleError", "jit(twice): the arguments live on different",
         "move one of them with x.to(runtime)",
         lambda: et.jit(twice)(here(), there())),
-    "not a runtime": ("ArgumentError", "to: expected a runtime, got str", "call the factory: et.cpu()",
+    "not a runtime": ("ArgumentError", "to: expected a runtime, got str",
+        "call the factory: et.cpu()",
         lambda: arr(V).to("cpu")),
     # deleted and donated
     "deleted": ("InvalidHandleError", "sin: an array of shape [3] was deleted at test_errors.py:",
@@ -216,10 +221,10 @@ CASES: dict[str, tuple[str, str, str, Callable[[], Any]]] = {
         lambda: et.jit(twice, static_argnums=1)(V, [1])),
     "hash": ("ArgumentError", "an Array is not hashable: equality is elementwise", "use id(x)",
         lambda: {arr(V): 1}),
-    "tangent tree": ("TreeError", "jvp: tangents: the trees do not match\n    expected tangent PyTreeSpec((",
+    "tangent tree": ("TreeError", "jvp: tangents: the trees do not match\n    expected tangent",
         "",
         lambda: et.jvp(lambda p: p["w"], (ROW,), ({"w": V},))),
-    "cotangent tree": ("TreeError", "vjp: cotangents: the trees do not match\n    expected cotangent",
+    "cotangent tree": ("TreeError", "vjp: cotangents: the trees do not match\n    expected cot",
         "",
         lambda: et.vjp(lambda x: (x, x), V)[1](V)),
     "tangent type": ("TreeError", "tangent[0] is float32[2, 3], but its value is float32[3]",

@@ -7,7 +7,7 @@ nodes only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def resolve_dtype(name: str, dtype: Any) -> DType:
     return found
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[bool | int | float]:
     """Whether `value` is a Python number; NumPy scalars (float64 is a `float`) keep their dtype."""
     return isinstance(value, (bool, int, float)) and not isinstance(value, np.generic)
 

@@ -155,9 +155,7 @@ def take(attributes: Any, x: Any, index: Any) -> Any:
     out = np.full((*x.shape[:axis], *tail, *x.shape[axis + 1 :]), blank_of(x), x.dtype)
     for at in np.ndindex(*out.shape):
         lead, rest = at[:axis], at[axis + len(tail) :]
-        found = position(
-            index[(*at[:shared], *at[axis : axis + len(tail)])], x.shape[axis], mode
-        )
+        found = position(index[(*at[:shared], *at[axis : axis + len(tail)])], x.shape[axis], mode)
         if found is not None:
             out[at] = x[(*lead, found, *rest)]
     return out
@@ -376,6 +374,12 @@ def random_fold_in(attributes: Any, key: Any, data: Any) -> Any:
     return out
 
 
+NAMESAKES = (
+    "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "arcsin",
+    "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "sqrt", "cbrt",
+    "reciprocal", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite",
+)  # fmt: skip
+"""Ops of one operand that NumPy has under the same name."""
 PEERS: dict[str, Peer] = {
     "add": by_kind(np.add, lambda a, b: a + b),
     "subtract": by_kind(np.subtract, lambda a, b: a - b),
@@ -457,14 +461,7 @@ PEERS: dict[str, Peer] = {
     "sigmoid": each(lambda x: 1 / (1 + math.exp(-x))),
     "logical_not": numpys(np.logical_not),
     "bitwise_not": numpys(np.invert),
-    **{
-        name: numpys(getattr(np, name))
-        for name in (
-            "exp exp2 expm1 log log1p log2 log10 sin cos tan arcsin arccos arctan sinh cosh tanh "
-            "arcsinh arccosh arctanh sqrt cbrt reciprocal floor ceil trunc round isnan isinf "
-            "isfinite"
-        ).split()
-    },
+    **{name: numpys(getattr(np, name)) for name in NAMESAKES},
 }
 
 

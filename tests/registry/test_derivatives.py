@@ -49,9 +49,7 @@ def is_checked(op: Op) -> bool:
 OPS = [
     name
     for name, op in REGISTRY.items()
-    if not is_structural(op)
-    and not is_region(op)
-    and is_checked(op)
+    if not is_structural(op) and not is_region(op) and is_checked(op)
 ]
 
 
@@ -81,9 +79,7 @@ def test_derivatives_are_those_of_differences(name: str) -> None:
             found.extend(results_of(op, given[start:stop], sample.params))
         return found
 
-    check_flat(
-        every_sample, values, input_groups, output_groups, 2, ("fwd", "rev"), seed=len(name)
-    )
+    check_flat(every_sample, values, input_groups, output_groups, 2, ("fwd", "rev"), seed=len(name))
 
 
 @pytest.mark.parametrize("name", OPS)
