@@ -30,11 +30,11 @@ import pyeffect_torch as et
 
 VOCABULARY = 1024
 CONTEXT = 128
-BATCH = 16
+BATCH = 12
 LAYERS = 4
 HEADS = 4
-WIDTH = 192
-PEAK_RATE = 3e-3
+WIDTH = 128
+PEAK_RATE = 5e-3
 WARMUP_STEPS = 40
 TEXT_BYTES = 6_000_000
 MARGIN = 0.3
@@ -160,12 +160,14 @@ def loss_of(params: Params, window: Any) -> Any:
 # --- optimizer: AdamW, and a cosine schedule
 
 
-def learning_rate(step: int, total: int) -> float:
-    """Warm up linearly, then follow half a cosine down to a tenth of the peak."""
-    if step < WARMUP_STEPS:
-        return PEAK_RATE * (step + 1) / WARMUP_STEPS
-    done = min(1.0, (step - WARMUP_STEPS) / max(1, total - WARMUP_STEPS))
-    return PEAK_RATE * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
+def learning_rate(step: int, done: float) -> float:
+    """Warm up linearly, then follow half a cosine down to a twentieth of the peak.
+
+    Args:
+        step: 0-based. done: the fraction of the run that is over, 0 to 1.
+    """
+    warm = min(1.0, (step + 1) / WARMUP_STEPS)
+    return PEAK_RATE * warm * (0.05 + 0.475 * (1 + math.cos(math.pi * min(done, 1.0))))
 
 
 def adamw(params: Params, state: Any, grads: Params, rate: Any) -> tuple[Params, Any]:
@@ -193,7 +195,7 @@ def train_step(params: Params, state: Any, window: Any, rate: Any) -> tuple[Para
     return params, state, loss
 
 
-def evaluate(params: Params, ids: np.ndarray[Any, Any], windows: int = 128) -> float:
+def evaluate(params: Params, ids: np.ndarray[Any, Any], windows: int = 240) -> float:
     """Return the mean loss over evenly spaced windows of `ids`."""
     compiled = et.jit(loss_of)
     starts = np.linspace(0, len(ids) - CONTEXT - 1, windows).astype(np.int64)
@@ -285,33 +287,24 @@ def train(params: Params, ids: np.ndarray[Any, Any], seconds: float) -> tuple[Pa
     columns = (
         TextColumn("training"),
         BarColumn(),
-        TextColumn("step {task.completed}/{task.total}  loss {task.fields[loss]:.3f}"),
+        TextColumn("step {task.fields[step]}  loss {task.fields[loss]:.3f}"),
         TextColumn("{task.fields[speed]:,.0f} tokens/s"),
         TimeRemainingColumn(),
     )
-    # The first steps compile and measure; the schedule needs to know how many steps fit.
-    total, started, compiled_at = 1_000_000, time.perf_counter(), 0.0
+    started = time.perf_counter()
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task("train", total=None, loss=math.nan, speed=0.0)
-        number = 0
-        while number < total:
-            rate = et.array(learning_rate(number, total), dtype="float32")
+        task = progress.add_task("train", total=seconds, step=0, loss=math.nan, speed=0.0)
+        elapsed = 0.0
+        while elapsed < seconds:
+            rate = et.array(learning_rate(len(losses), elapsed / seconds))
             params, state, loss = step(params, state, next(source), rate)
             losses.append(float(loss))
-            number += 1
-            now = time.perf_counter()
-            if number == 5:
-                compiled_at = now
-            if number == 25:
-                each = (now - compiled_at) / 20
-                total = number + max(1, int((seconds - (now - started)) / each))
-                progress.update(task, total=total)
-            if number > 5:
-                speed = (number - 5) * BATCH * CONTEXT / (now - compiled_at)
-                progress.update(task, completed=number, loss=losses[-1], speed=speed)
+            elapsed = time.perf_counter() - started
+            speed = len(losses) * BATCH * CONTEXT / elapsed
+            progress.update(task, completed=elapsed, step=len(losses), loss=losses[-1], speed=speed)
     stats = step.stats
     console.print(
-        f"{number} steps in {time.perf_counter() - started:.1f} s; the step was traced in "
+        f"{len(losses)} steps in {elapsed:.1f} s; the step was traced in "
         f"{stats.trace_seconds * 1e3:.0f} ms, encoded in {stats.encode_seconds * 1e3:.0f} ms and "
         f"compiled in {stats.compile_seconds * 1e3:.0f} ms"
     )
