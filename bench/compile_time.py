@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import statistics
 import time
@@ -47,7 +48,7 @@ def ours(layers: int, rounds: int) -> dict[str, Any]:
         marks.append(time.perf_counter())
         runtime.compile(program, True)
         marks.append(time.perf_counter())
-        for name, start, stop in zip(phases, marks, marks[1:], strict=True):
+        for name, (start, stop) in zip(phases, itertools.pairwise(marks), strict=True):
             phases[name].append((stop - start) * 1e3)
         nodes = len(body.nodes)
     assert program is not None

@@ -261,7 +261,7 @@ def draw_png(values: list[float], baseline: float, valid: float, path: Path) -> 
     axes.plot(values, color="#9db7d5", linewidth=0.7, label="training loss, each step")
     curve = smooth(values)
     axes.plot(
-        np.arange(len(curve)) + len(values) - len(curve),
+        np.arange(len(curve)) + (len(values) - len(curve)) / 2,
         curve,
         color="#1f4e8c",
         label="mean of 20 steps",
