@@ -1,4 +1,4 @@
-"""Derivatives of every op against finite differences of the reference, in float64.
+"""Derivatives of every op against finite differences in float64: of the reference, of the core.
 
 All samples of an op are checked at once (each is a group of its own in reverse mode): jvp and vjp
 at order 1, and at order 2 each mode of each mode against differences of the order-1 derivative.
@@ -8,6 +8,7 @@ Also the transpose identity, exactly, and the silence of ops without derivative.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,8 +60,11 @@ def on_reference() -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize(
+    ("runtime", "order"), [(et.reference, 1), (et.cpu, 2)], ids=["reference", "cpu"]
+)
 @pytest.mark.parametrize("name", OPS)
-def test_derivatives_are_those_of_differences(name: str) -> None:
+def test_derivatives_are_those_of_differences(name: str, runtime: Any, order: int) -> None:
     op = REGISTRY[name]
     samples = wide_samples(op)
     values: list[np.ndarray] = []
@@ -79,7 +83,9 @@ def test_derivatives_are_those_of_differences(name: str) -> None:
             found.extend(results_of(op, given[start:stop], sample.params))
         return found
 
-    check_flat(every_sample, values, input_groups, output_groups, 2, ("fwd", "rev"), seed=len(name))
+    groups = (input_groups, output_groups)
+    with et.use(runtime()):
+        check_flat(every_sample, values, *groups, order, ("fwd", "rev"), seed=len(name))
 
 
 @pytest.mark.parametrize("name", OPS)
