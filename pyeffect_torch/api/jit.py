@@ -327,9 +327,7 @@ class Compiled:
             for array in donated:
                 array.buf = gone
                 array.flags |= DEAD_FLAG
-        return tree.unflatten(
-            entry.structure, from_buffers(outputs, program.outputs, runtime.flags)
-        )
+        return entry.structure.unflatten(from_buffers(outputs, program.outputs, runtime.flags))
 
     # --- inspection
 
