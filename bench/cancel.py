@@ -36,9 +36,8 @@ def main() -> None:
         return y
 
     compiled = et.jit(chain)
-    with et.cancel_scope(timeout=0.01):
-        with contextlib.suppress(et.errors.CancelledError):
-            compiled(x)
+    with et.cancel_scope(timeout=0.01), contextlib.suppress(et.errors.CancelledError):
+        compiled(x)
     delays: list[float] = []
     rng = random.Random(0)
     for _ in range(options.rounds):

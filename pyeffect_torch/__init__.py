@@ -76,5 +76,6 @@ __all__ = [
     "value_and_grad",
     "vjp",
     "vmap",
+    # pyright: ignore[reportUnsupportedDunderAll]  the registry of ops decides these names
     *(name for name in _FUNCTIONS if not hasattr(builtins, name)),
 ]

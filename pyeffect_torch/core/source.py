@@ -44,7 +44,8 @@ def capture() -> Source | None:
 
 def capture_user() -> Source | None:
     """Return the innermost location outside the package, or None when there is none."""
-    frame = sys._getframe(2)  # the caller of our caller at least is inside the package
+    # The caller of our caller at least is inside the package.
+    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]  inspect takes long to import
     inside = _inside
     while frame is not None:
         code = frame.f_code

@@ -6,7 +6,7 @@ The public name of this module is `pyeffect_torch.tree`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import optree
 
@@ -15,6 +15,9 @@ from pyeffect_torch.core.errors import TreeError
 NAMESPACE: Final = "pyeffect_torch"
 Structure = optree.PyTreeSpec
 _T = TypeVar("_T")
+
+# Typed for collections only; any class may be a node.
+_register: Final = cast("Callable[..., Any]", optree.register_pytree_node)
 
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
@@ -95,7 +98,7 @@ def register_dataclass(
                 object.__setattr__(made, name, value)
             return made
 
-        optree.register_pytree_node(cls, flatten_node, unflatten_node, namespace=NAMESPACE)
+        _register(cls, flatten_node, unflatten_node, namespace=NAMESPACE)
         return cls
 
     return register if cls is None else register(cls)
@@ -107,7 +110,7 @@ def register_node(
     unflatten_node: Callable[[Any, Any], _T],
 ) -> None:
     """Register a class: how it gives (children, meta), and how it is made of (meta, children)."""
-    optree.register_pytree_node(cls, flatten_node, unflatten_node, namespace=NAMESPACE)
+    _register(cls, flatten_node, unflatten_node, namespace=NAMESPACE)
 
 
 def mismatch(what: str, expected: Structure, got: Structure, name: str = "tree") -> TreeError:

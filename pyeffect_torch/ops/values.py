@@ -18,7 +18,7 @@ from pyeffect_torch.core.array import (
     deleted_error,
 )
 from pyeffect_torch.core.errors import TraceError
-from pyeffect_torch.core.graph import placeholders_of
+from pyeffect_torch.core.graph import placeholders_of, store
 from pyeffect_torch.core.trace import read_error
 from pyeffect_torch.ops.base import describe
 
@@ -34,7 +34,8 @@ def read(x: Array) -> np.ndarray[Any, Any]:
     """
     if x.flags & DEAD_FLAG:
         raise deleted_error(x, "read")
-    if x.buf is None:
+    buffer = x.buf
+    if buffer is None:
         if x.op is LITERAL:
             value = np.array(x.params, x.dtype)
             value.flags.writeable = False
@@ -42,7 +43,9 @@ def read(x: Array) -> np.ndarray[Any, Any]:
         if x.flags & PLACEHOLDER_FLAG:
             raise read_error(x, next(iter(placeholders_of(x)), None))
         late.compute([x])
-    return x.buf.numpy(x.shape, x.dtype)
+        buffer = x.buf
+        assert buffer is not None  # compute gave it a value, or raised
+    return buffer.numpy(x.shape, x.dtype)
 
 
 def delete(x: Array) -> None:
@@ -61,9 +64,8 @@ def delete(x: Array) -> None:
             "delete the argument outside the traced function, or donate it",
         )
     buf = x.buf
-    x.buf = Deleted("deleted", source.capture_user())
+    store(x, Deleted("deleted", source.capture_user()))  # a live derivative still walks through it
     x.flags |= DEAD_FLAG
-    x.inputs = ()
     if buf is not None:
         buf.release()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
 
 from pyeffect_torch.core.errors import CancelledError
@@ -59,7 +59,7 @@ def current_scope() -> CancelScope | None:
 
 
 @contextlib.contextmanager
-def cancel_scope(timeout: float | None = None) -> Iterator[CancelScope]:
+def cancel_scope(timeout: float | None = None) -> Generator[CancelScope, None, None]:
     """Cancel what runs inside the block when `timeout` seconds are over or `cancel()` is called.
 
     Raises:

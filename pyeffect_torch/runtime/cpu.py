@@ -87,15 +87,15 @@ class CpuRuntime(Runtime):
     def __init__(self, hidden: frozenset[str] = frozenset()) -> None:
         super().__init__("cpu")
         self.hidden = hidden
-        self._ffi, self._lib = load()
-        options = self._ffi.new("pet_runtime_options_t *")
+        self.ffi, self.lib = load()
+        options = self.ffi.new("pet_runtime_options_t *")
         options.thread_count = _threads_from_environment()
-        out = self._ffi.new("uint64_t *")
-        self._check(self._lib.pet_runtime_create(options, out), "create the runtime")
+        out = self.ffi.new("uint64_t *")
+        self._check(self.lib.pet_runtime_create(options, out), "create the runtime")
         self.handle: int = out[0]
-        info = self._ffi.new("pet_library_info_t *")
-        self._lib.pet_library_info(info)
-        self.features = {"isa": self._ffi.string(self._ffi.cast("char *", info.isa)).decode()}
+        info = self.ffi.new("pet_library_info_t *")
+        self.lib.pet_library_info(info)
+        self.features = {"isa": self.ffi.string(self.ffi.cast("char *", info.isa)).decode()}
 
     def _check(self, status: int, doing: str) -> None:
         if status != _OK:
@@ -109,7 +109,7 @@ class CpuRuntime(Runtime):
 
     def upload(self, value: np.ndarray[Any, Any]) -> NativeBuffer:
         """Copy a NumPy array into a new buffer."""
-        ffi, lib = self._ffi, self._lib
+        ffi, lib = self.ffi, self.lib
         out, data = ffi.new("uint64_t *"), ffi.new("uint8_t **")
         nbytes = value.nbytes
         status = lib.pet_buffer_create(self.handle, nbytes, out, data)
@@ -128,7 +128,7 @@ class CpuRuntime(Runtime):
 
     def compile(self, program: Program, optimize: bool) -> NativeExecutable:
         """Compile a program."""
-        ffi, lib = self._ffi, self._lib
+        ffi, lib = self.ffi, self.lib
         options = ffi.new("pet_compile_options_t *")
         options.optimize = int(optimize)
         bytes_ = ffi.from_buffer(program.blob)
@@ -147,15 +147,15 @@ class CpuRuntime(Runtime):
 
     def set_threads(self, count: int) -> None:
         """Set the number of compute threads; 0 restores the default."""
-        self._check(self._lib.pet_runtime_set_threads(self.handle, count), "set the threads")
+        self._check(self.lib.pet_runtime_set_threads(self.handle, count), "set the threads")
 
     def memory_stats(self) -> dict[str, int]:
         """Counters of the core: buffers, bytes, peak, workspaces, executables, runs, threads."""
-        stats = self._ffi.new("pet_runtime_stats_t *")
-        self._check(self._lib.pet_runtime_stats(self.handle, stats), "read the counters")
+        stats = self.ffi.new("pet_runtime_stats_t *")
+        self._check(self.lib.pet_runtime_stats(self.handle, stats), "read the counters")
         return {
             name: getattr(stats, name)
-            for name, _ in self._ffi.typeof("pet_runtime_stats_t").fields
+            for name, _ in self.ffi.typeof("pet_runtime_stats_t").fields
             if name != "reserved"
         }
 
@@ -167,7 +167,7 @@ class NativeExecutable:
         self.runtime = runtime
         self.handle = handle
         self.program = program
-        self._ffi, self._lib = runtime._ffi, runtime._lib
+        self._ffi, self._lib = runtime.ffi, runtime.lib
         self._donated = program.donated
         self._sizes = [
             int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in program.outputs

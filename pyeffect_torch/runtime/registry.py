@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextvars import ContextVar
 from typing import Any
 
@@ -84,7 +84,7 @@ def current() -> Runtime:
 
 
 @contextlib.contextmanager
-def use(runtime: Runtime) -> Iterator[Runtime]:
+def use(runtime: Runtime) -> Generator[Runtime, None, None]:
     """Place new arrays on `runtime` inside the block (per thread and asyncio task)."""
     _require_runtime("use", runtime)
     token = _current.set(runtime)

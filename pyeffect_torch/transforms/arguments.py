@@ -36,7 +36,7 @@ def argument_indices(what: str, argnums: Any, count: int) -> tuple[int, ...]:
 
 
 def argument_paths(structure: tree.Structure) -> list[str]:
-    """Return how to write each leaf of `(args, kwargs)`: `arguments[0]['w']`, `arguments['key']`."""
+    """Return each leaf of `(args, kwargs)` as written: `arguments[0]['w']`, `arguments['k']`."""
     args, kwargs = structure.children()
     return [*tree.paths(args, "arguments"), *tree.paths(kwargs, "arguments")]
 
@@ -45,6 +45,23 @@ def flat_arrays(what: str, value: Any) -> tuple[list[Array], tree.Structure]:
     """Return the leaves of a tree as arrays, and its structure."""
     leaves, structure = tree.flatten(value)
     return [operand(what, leaf) for leaf in leaves], structure
+
+
+def split_aux(what: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
+    """Return `(value, aux)` of a function's result; without `has_aux`, aux is None.
+
+    Raises:
+        ArgumentError: `has_aux` is set and `result` is not a pair.
+    """
+    if not has_aux:
+        return result, None
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise ArgumentError(
+            f"{what}: with has_aux=True the function must return a pair (value, aux), "
+            f"got {type(result).__name__}",
+            "return (value, aux), or drop has_aux",
+        )
+    return result
 
 
 def require_differentiable(

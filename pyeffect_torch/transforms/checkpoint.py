@@ -30,9 +30,12 @@ POLICIES: dict[str, Policy] = {
 
 
 class _Rules(NamedTuple):
-    """`count`: outputs the user sees; those behind are kept inner values. `recompute`: backward."""
+    """`visible`: how many outputs the user sees, before the kept inner values; -1: none is kept.
 
-    count: int
+    `recompute`: the region is a backward pass.
+    """
+
+    visible: int
     recompute: bool
 
 
@@ -47,9 +50,9 @@ def _reverse(node: Array, cts: Sequence[MaybeArray], need: Sequence[bool]) -> Se
     body, rules = node.params.body, node.params.rules
     kept_roots: list[Array] = []
     kept_values: list[Array] = []
-    if rules.count >= 0:
+    if rules.visible >= 0:
         outs = outputs(node)
-        kept_roots, kept_values = list(body.roots[rules.count :]), list(outs[rules.count :])
+        kept_roots, kept_values = list(body.roots[rules.visible :]), list(outs[rules.visible :])
     backward, has = regions.cotangent_body(body, cts, need, kept_roots)
     if not any(has):
         return [None] * len(need)

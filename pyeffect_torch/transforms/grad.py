@@ -17,21 +17,10 @@ from pyeffect_torch.transforms.arguments import (
     instantiate,
     matching,
     require_differentiable,
+    split_aux,
     zeros,
 )
 from pyeffect_torch.transforms.reverse import reverse
-
-
-def _split_aux(what: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
-    if not has_aux:
-        return result, None
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise ArgumentError(
-            f"{what}: with has_aux=True the function must return a pair (value, aux), "
-            f"got {type(result).__name__}",
-            "return (value, aux), or drop has_aux",
-        )
-    return result
 
 
 def _scalar_loss(what: str, value: Any) -> Array:
@@ -81,7 +70,7 @@ def value_and_grad(
 def grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """Return the gradient function of `f`, as `value_and_grad` has it; `has_aux`: (gradient, aux)."""
+    """Return the gradient function of `f`, as in `value_and_grad`; with aux, a pair."""
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -112,7 +101,7 @@ def _value_and_grad(
         structures.append(structure)
     token = begin_derivative(leaves)
     try:
-        result, aux = _split_aux(what, f(*call, **kwargs), has_aux)
+        result, aux = split_aux(what, f(*call, **kwargs), has_aux)
         loss = _scalar_loss(what, result)
         seed = literal(1, loss.dtype)
         floor = leaves[0].serial if leaves else 0
@@ -141,7 +130,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     fresh = [a for a in leaves if dtypes.is_float(a.dtype)]
     token = begin_derivative(fresh)
     try:
-        result, aux = _split_aux("vjp", f(*tree.unflatten(structure, leaves)), has_aux)
+        result, aux = split_aux("vjp", f(*tree.unflatten(structure, leaves)), has_aux)
         outs, out_structure = flat_arrays("vjp", result)
         seeds = [
             placeholder(out.shape, out.dtype, "a cotangent of vjp")

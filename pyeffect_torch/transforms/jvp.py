@@ -9,9 +9,8 @@ from pyeffect_torch.core import dtypes, tree
 from pyeffect_torch.core.array import Array, leaf, placeholder
 from pyeffect_torch.core.errors import ArgumentError
 from pyeffect_torch.core.graph import Body, begin_derivative, end_derivative, reach
-from pyeffect_torch.transforms.arguments import flat_arrays, instantiate, matching
+from pyeffect_torch.transforms.arguments import flat_arrays, instantiate, matching, split_aux
 from pyeffect_torch.transforms.forward import forward
-from pyeffect_torch.transforms.grad import _split_aux as split_aux
 
 
 def _push(

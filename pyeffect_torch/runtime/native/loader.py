@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pyeffect_torch.core.errors import NativeLibraryError
 from pyeffect_torch.runtime.native.opcodes import ABI_VERSION, TABLE_DIGEST
@@ -42,7 +42,10 @@ def load(path: Path = PATH) -> tuple[Any, Any]:
 
 def open_library(path: Path) -> tuple[Any, Any]:
     """Open one library file and compare its tables with this package's."""
-    from pyeffect_torch.runtime.native.declarations import ffi
+    from pyeffect_torch.runtime.native import declarations
+
+    # What cffi reads from the declarations has no static types.
+    ffi = cast("Any", declarations.ffi)
 
     if not path.exists():
         raise NativeLibraryError(
