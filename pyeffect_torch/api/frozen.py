@@ -75,7 +75,7 @@ class FrozenProgram:
         executable = self._executable
         if executable is None:
             executable = self._executable = runtime.executable(self.program)
-        outputs = executable.run(buffers)
+        outputs = executable.run(buffers, self.program)
         results = [
             from_buffer(buf, spec.shape, spec.dtype, runtime.mask)
             for buf, (_, spec) in zip(outputs, self.outputs, strict=True)

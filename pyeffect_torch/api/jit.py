@@ -300,7 +300,9 @@ class Compiled:
             encoded = time.perf_counter()
             executable = runtime.executable(program, self.optimize)
             if program.captured:
-                executable = executable.bind([array.buf for array in program.captured])
+                executable = executable.bind(
+                    [array.buf for array in program.captured], program.formal_count
+                )
             self._stats.encode_seconds += encoded - started
             self._stats.compile_seconds += time.perf_counter() - encoded
             entry.program, entry.executable = program, executable
@@ -321,7 +323,7 @@ class Compiled:
         if self.donate_argnums:
             numbered = donated_leaves(dynamic, self.donate_argnums, self.static_argnums)
             donated = claim(self.name, [leaves[index] for index in numbered])
-        outputs = executable.run(inputs)
+        outputs = executable.run(inputs, program)
         if donated:
             gone = Deleted(f"donated to jit({self.name})", source.capture_user())
             for array in donated:

@@ -103,10 +103,14 @@ def check_static(name: str, index: Any, extent: int, axis: int) -> None:
     """
     if isinstance(index, Array):
         return
-    values = np.asarray(index)
-    if values.dtype.kind not in "iu" or not values.size:
-        return
-    for value in (int(values.min()), int(values.max())):
+    if isinstance(index, int):
+        bounds: tuple[int, ...] = (index,)  # which may be too large for any dtype
+    else:
+        values = np.asarray(index)
+        if values.dtype.kind not in "iu" or not values.size:
+            return
+        bounds = (int(values.min()), int(values.max()))
+    for value in bounds:
         if not -extent <= value < extent:
             raise IndexOutOfBoundsError(
                 f"{name}: index {value} is out of range for axis {axis} of extent {extent}",

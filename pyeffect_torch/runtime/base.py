@@ -34,17 +34,22 @@ class Buffer(Protocol):
 
 
 class Executable(Protocol):
-    """A compiled program. Immutable: any thread may run it at any time."""
+    """A compiled program. Immutable: any thread may run it at any time.
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
+    Programs of one structure share it: what differs between them (how many inputs are formals,
+    the user's lines) is passed by the caller.
+    """
+
+    def run(self, inputs: Sequence[Any], origin: Program) -> list[Any]:
         """Run on buffers, one for each unbound input, and return the output buffers.
 
-        Donated inputs are consumed on success and untouched on failure.
+        Donated inputs are consumed on success and untouched on failure, whose error names a line
+        of `origin`, the caller's own program.
         """
         ...
 
-    def bind(self, captured: Sequence[Any]) -> Executable:
-        """Return an executable whose captured inputs (those after the formals) are bound."""
+    def bind(self, captured: Sequence[Any], first: int) -> Executable:
+        """Return an executable whose inputs from number `first` on are bound to `captured`."""
         ...
 
     def explain(self) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def _compute(runtime: Runtime, roots: list[Array]) -> None:
     del nodes
     inputs: list[Any] = [array.buf for array in program.captured]
     inputs.extend(runtime.upload(np.asarray(value)) for value in program.scalars)
-    outputs = runtime.executable(program).run(inputs)
+    outputs = runtime.executable(program).run(inputs, program)
     for node, buf in zip(targets, outputs, strict=True):
         store(node, buf)
         node.flags |= runtime.flags

@@ -191,14 +191,13 @@ class NativeExecutable:
         self._lib.pet_executable_info(self.handle, info)
         return info
 
-    def bind(self, captured: Sequence[NativeBuffer]) -> NativeExecutable:
-        """Return a clone whose last formal inputs are bound to `captured`."""
+    def bind(self, captured: Sequence[NativeBuffer], first: int) -> NativeExecutable:
+        """Return a clone whose inputs from number `first` on are bound to `captured`."""
         out = self._ffi.new("uint64_t *")
         status = self._lib.pet_executable_clone(self.handle, out)
         if status != _OK:
             raise BackendError(f"cpu: cannot clone the program: {_status_name(status)}")
         made = NativeExecutable(self.runtime, out[0], self.program)
-        first = self.program.formal_count
         for index, buffer in enumerate(captured):
             status = self._lib.pet_executable_bind(made.handle, first + index, buffer.handle)
             if status != _OK:
@@ -207,7 +206,7 @@ class NativeExecutable:
                 )
         return made
 
-    def run(self, inputs: Sequence[NativeBuffer]) -> list[NativeBuffer]:
+    def run(self, inputs: Sequence[NativeBuffer], origin: Program) -> list[NativeBuffer]:
         """Run on one buffer per unbound input; see `base.Executable`."""
         ffi, lib = self._ffi, self._lib
         count = len(inputs)
@@ -236,7 +235,7 @@ class NativeExecutable:
                 if job[0] and status == _OK:
                     status = _finish(ffi, lib, job[0], outputs, len(sizes), error)
         if status != _OK:
-            raise _error(ffi, status, error, self.program, "execute")
+            raise _error(ffi, status, error, origin, "execute")
         for index in self._donated:
             inputs[index].handle = 0  # the core released it
         return [
@@ -300,9 +299,11 @@ def _status_name(status: int) -> str:
 
 def _error(ffi: Any, status: int, error: Any, program: Program, phase: str) -> Exception:
     """The exception for a failed job, with the user's line of the instruction."""
-    where = program.locations[error.source] if error.source < len(program.locations) else None
+    # By instruction, not by `error.source`: that numbers the lines of the program that was compiled,
+    # which may be another of the same structure.
     known = error.instruction < len(program.operations)
     operation = program.operations[error.instruction] if known else ""
+    where = program.sources[error.instruction] if known else None
     message = ffi.string(ffi.cast("char *", error.message)).decode("utf-8", "replace")
     context = {"backend": "cpu", "operation": operation, "phase": phase, "details": message}
     if status == STATUSES["index_out_of_bounds"]:

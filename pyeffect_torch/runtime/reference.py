@@ -81,29 +81,31 @@ def BY_OPCODE() -> dict[str, Op]:
 class ReferenceExecutable:
     """An interpreter over the decoded instructions."""
 
-    def __init__(self, program: Program, decoded: Decoded, bound: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, program: Program, decoded: Decoded, bound: Sequence[Any] = (), first: int = 0
+    ) -> None:
         self.program = program
         self.decoded = decoded
         self.bound = list(bound)
+        self.first = first
 
     @property
     def nbytes(self) -> int:
         """The size of the program."""
         return len(self.program.blob)
 
-    def bind(self, captured: Sequence[Any]) -> ReferenceExecutable:
-        """Remember the buffers of the captured inputs."""
-        return ReferenceExecutable(self.program, self.decoded, captured)
+    def bind(self, captured: Sequence[Any], first: int) -> ReferenceExecutable:
+        """Remember the buffers of the inputs from number `first` on."""
+        return ReferenceExecutable(self.program, self.decoded, captured, first)
 
     def explain(self) -> dict[str, Any]:
         """The instructions by name."""
         return {"runtime": "reference", "instructions": list(self.program.operations)}
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
+    def run(self, inputs: Sequence[Any], origin: Program) -> list[Any]:
         """Interpret the program."""
         decoded = self.decoded
-        formals = self.program.formal_count
-        given = [*inputs[:formals], *self.bound, *inputs[formals:]]
+        given = [*inputs[: self.first], *self.bound, *inputs[self.first :]]
         rest = iter([buffer.value for buffer in given])
         values: list[Any] = [
             decoded.constants[index] if index in decoded.constants else next(rest)
@@ -112,16 +114,18 @@ class ReferenceExecutable:
         values.extend(decoded.literals)
         with np.errstate(all="ignore"):
             for number, step in enumerate(decoded.instructions):
-                values.extend(self._step(number, step, values))
+                values.extend(self._step(number, step, values, origin))
         outputs = [values[index] for index, _ in decoded.outputs]
         for index in self.program.donated:
             given[index].release()
         return [NumpyBuffer(np.array(value, order="C")) for value in outputs]
 
-    def _step(self, number: int, step: Any, values: list[Any]) -> list[Value]:
+    def _step(
+        self, number: int, step: Any, values: list[Any], origin: Program
+    ) -> list[Value]:
         name, operands, attributes, types = step
         op = BY_OPCODE().get(name)
-        source = self.program.sources[number] if number < len(self.program.sources) else None
+        source = origin.sources[number] if number < len(origin.sources) else None
         if op is None or op.reference is None:
             raise UnsupportedError(
                 f"the reference has no {name}", "use et.cpu()", source, backend="reference"

@@ -88,7 +88,9 @@ def run_case(name: str, dtype: Any, seed: int, layouts: list[str], optimize: boo
         counts.append(len(results))
         samples.append(Sample(tuple(values), sample.params))
     program = encode(roots, formals, runtime.has)
-    buffers = runtime.executable(program, optimize).run([runtime.upload(x) for x in uploads])
+    buffers = runtime.executable(program, optimize).run(
+        [runtime.upload(x) for x in uploads], program
+    )
     got = [b.numpy(r.shape, r.dtype) for b, r in zip(buffers, roots, strict=True)]
     problems: list[str] = []
     for sample, count in zip(samples, counts, strict=True):

@@ -58,7 +58,7 @@ def run(runtime: Runtime, op: Op, samples: Sequence[Sample], optimize: bool = Tr
         counts.append(len(results))
     program = encode(roots, formals, runtime.has)
     uploads = [runtime.upload(x) for sample in samples for x in sample.inputs]
-    buffers = iter(runtime.executable(program, optimize).run(uploads))
+    buffers = iter(runtime.executable(program, optimize).run(uploads, program))
     values = [b.numpy(r.shape, r.dtype) for b, r in zip(buffers, roots, strict=True)]
     found: list[Any] = []
     for count in counts:
