@@ -30,8 +30,10 @@ const split_work_min: u64 = 512 << 10;
 const pack_elements: u64 = 128 << 10;
 const thin_elements: u64 = 256 << 10;
 const combine_elements: u64 = 64 << 10;
-/// Rows up to which packing A costs more than it saves (it is read in place if it can be).
+/// A is read in place if it has few rows, or rows that follow each other this closely: measured,
+/// packing only pays once the rows of a tile lie in as many pages.
 const direct_rows_max: u64 = 32;
+const direct_stride_bytes_max: u64 = 3072;
 /// Bytes of B up to which reading it in place is no slower than packing.
 const direct_b_bytes_max: u64 = 32 << 10;
 
@@ -80,7 +82,8 @@ fn thin(g: *Geometry, kind: shapes.Kind) void {
         g.split_depth = depth;
         g.cols_per_task = @min(g.n, @max(4, thin_elements / depth / 4 * 4));
     } else {
-        g.cols_per_task = @min(g.n, 2048);
+        // The sums of a task stay in the first-level cache.
+        g.cols_per_task = @min(g.n, std.math.clamp(8192 / g.m, 512, 2048));
         const depth = @max(64, thin_elements / g.cols_per_task);
         g.split_depth = @min(@max(1, g.k), depth);
     }
@@ -183,8 +186,9 @@ fn sourceA(g: *const Geometry, d: DType) gemm.Source {
     if (plain and m.inner() >= 0 and k.inner() >= 0) {
         const m_unit = m.rank == 0 or m.inner() == 1;
         const k_unit = k.rank == 0 or k.inner() == 1;
-        if (k_unit and few) return .direct;
-        if (m_unit and few) return .direct_rows;
+        const near = direct_stride_bytes_max / d.bytes();
+        if (k_unit and (few or m.inner() <= near)) return .direct;
+        if (m_unit and (few or k.inner() <= near)) return .direct_rows;
     }
     if (g.splits > 1 or g.n_tasks == 1 or g.cols_per_task >= task_cols_max) return .local;
     // Few rows: packing them again costs little next to the panels of B.

@@ -112,11 +112,7 @@ pub const here: Isa = switch (builtin.cpu.arch) {
 };
 
 /// Vector registers of that variant.
-pub const register_count: u32 = switch (builtin.cpu.arch) {
-    .x86_64 => if (here == .v4) 32 else 16,
-    .aarch64 => 32,
-    else => unreachable,
-};
+pub const register_count: u32 = if (builtin.cpu.arch == .x86_64 and here != .v4) 16 else 32;
 
 comptime {
     for (@typeInfo(Isa).@"enum".field_names) |name| {

@@ -3,8 +3,8 @@
 //! contiguous run; sums are reduced across lanes) or along columns (each k adds a multiple of a row
 //! of B to a row of C, in strips of rows so that several pages stream at once).
 //!
-//! Numerics: along k, each chunk of 2048 terms is summed in lanes and folded as a tree, and chunks
-//! are added in order; along columns, strips of 16 terms are summed and added in order.
+//! Numerics: along k, each chunk of 1024 to 4096 terms is summed in lanes and folded as a tree, and
+//! chunks are added in order; along columns, strips of 16 terms are summed and added in order.
 const std = @import("std");
 const dtype = @import("../dtype.zig");
 const DType = dtype.DType;
@@ -18,7 +18,8 @@ const multiplyAdd = @import("gemm_micro.zig").multiplyAdd;
 const fold = @import("lanes.zig").fold;
 const at = @import("view.zig").at;
 
-/// Rows of A this path takes: none of integers, which would be code for little use.
+/// Rows of A this path takes: none of integers, which would be code for little use. At 16 rows the
+/// broadcasts and the folds already cost more than packing B.
 pub fn rowsMax(kind: shapes.Kind) u64 {
     return switch (kind) {
         .f32 => rows_max,
@@ -28,14 +29,15 @@ pub fn rowsMax(kind: shapes.Kind) u64 {
 }
 
 const rows_max = 8;
-/// Terms of k for which rows of A are kept in scratch.
-pub const chunk = 2048;
+/// Elements of A at hand: all rows of a chunk of k stay in the first-level cache.
+const chunk_elements = 8192;
+const chunk_max = 4096;
 /// Rows of B that are added to C together.
 const strip = 16;
 
 /// Elements of scratch: a chunk of A, then the sums of the task.
 pub fn scratchElements(cols_per_task: u64) u64 {
-    return rows_max * (chunk + cols_per_task);
+    return chunk_elements + rows_max * cols_per_task;
 }
 
 pub fn Thin(comptime d: DType) type {
@@ -48,6 +50,8 @@ pub fn Thin(comptime d: DType) type {
         const V = @Vector(lanes, T);
         /// Sums kept in registers: half of them or so.
         const budget = if (shapes.register_count >= 32) 16 else 8;
+
+        const most = rowsMax(kind);
 
         pub fn run(g: *const Geometry, ptrs: [*]const [*]u8, task: u64, ctx: *TaskContext) void {
             const p: gemm.Pointers = .of(g, ptrs);
@@ -62,7 +66,7 @@ pub fn Thin(comptime d: DType) type {
                     1 => Rows(1).product(g, p, part, batch, ctx),
                     2, 3, 4 => Rows(4).product(g, p, part, batch, ctx),
                     // float64 has no instance of eight.
-                    5...rows_max => Rows(if (T == f32) 8 else 4).product(g, p, part, batch, ctx),
+                    5...rows_max => Rows(most).product(g, p, part, batch, ctx),
                     else => unreachable,
                 };
                 if (!finished) return;
@@ -71,6 +75,7 @@ pub fn Thin(comptime d: DType) type {
 
         fn Rows(comptime rows: comptime_int) type {
             return struct {
+                const chunk = @min(chunk_elements / rows, chunk_max);
                 const width_max = @max(1, @min(4, budget / rows));
                 /// Where each row of A begins, for the chunk at hand.
                 const Lines = [rows][*]const T;
@@ -84,7 +89,7 @@ pub fn Thin(comptime d: DType) type {
                 ) bool {
                     const both = gemm.views(S, g, p, batch);
                     const memory: [*]T = @ptrCast(ctx.scratch);
-                    const sums = memory + rows_max * chunk;
+                    const sums = memory + chunk_elements;
                     const cols = part.col_end - part.col_begin;
                     @memset(sums[0 .. rows * cols], 0);
                     const col_stride = both.b.lane.inner();
