@@ -147,7 +147,11 @@ class _Tokens:
         if not self.live:
             return None
         with self.lock:
-            return min((min(leaves) for leaves in self.live.values()), default=None)
+            return self.oldest_locked()
+
+    def oldest_locked(self) -> int | None:
+        """`oldest`, for whoever holds the lock."""
+        return min((min(leaves) for leaves in self.live.values()), default=None)
 
 
 TOKENS: Final = _Tokens()
@@ -171,7 +175,7 @@ def end_derivative(token: int) -> None:
         TOKENS.live.pop(token, None)
         if not TOKENS.pending:
             return
-        oldest = min((min(leaves) for leaves in TOKENS.live.values()), default=None)
+        oldest = TOKENS.oldest_locked()
         pending, TOKENS.pending = TOKENS.pending, []
         for reference in pending:
             node = reference()
@@ -188,20 +192,29 @@ def end_derivative(token: int) -> None:
 def store(node: Array, buf: Any) -> None:
     """Make a lazy node concrete; it drops its inputs unless a live derivative needs them."""
     node.buf = buf
-    if node.flags & LEAF_FLAG:
-        oldest = TOKENS.oldest()
-        if oldest is not None and node.serial >= oldest:
-            with TOKENS.lock:
+    if node.flags & LEAF_FLAG and TOKENS.live:
+        with TOKENS.lock:  # looked up and noted in one step: no derivative ends in between
+            oldest = TOKENS.oldest_locked()
+            if oldest is not None and node.serial >= oldest:
                 TOKENS.pending.append(weakref.ref(node))
-            return
+                return
     cut(node)
 
 
+ENCODING: Final = threading.RLock()
+"""Held while a graph is encoded and while a node is cut.
+
+An encoder reads the inputs and then the params of a node; one that another thread computed and cut
+in between would be encoded without operands.
+"""
+
+
 def cut(node: Array) -> None:
-    """Drop what a concrete node came from. The order matters to readers on other threads."""
-    node.inputs = ()
-    node.flags &= ~(LEAF_FLAG | PLACEHOLDER_FLAG)
-    node.params = None
+    """Drop what a concrete node came from; its value is there already."""
+    with ENCODING:
+        node.inputs = ()
+        node.flags &= ~(LEAF_FLAG | PLACEHOLDER_FLAG)
+        node.params = None
 
 
 def live_leaf(array: Array) -> bool:

@@ -14,13 +14,16 @@ import numpy as np
 
 from pyeffect_torch.core import late, tree
 from pyeffect_torch.core.array import (
+    DEAD_FLAG,
     LITERAL,
     PLACEHOLDER_FLAG,
     RUNTIME_SHIFT,
     Array,
+    deleted_error,
     literal,
 )
 from pyeffect_torch.core.dtypes import float32
+from pyeffect_torch.core.errors import ForeignHandleError
 from pyeffect_torch.core.graph import placeholders_of, store
 from pyeffect_torch.core.trace import read_error
 from pyeffect_torch.ops.base import operand
@@ -64,21 +67,43 @@ def compute_arrays(arrays: Sequence[Array]) -> None:
     """Make every array concrete; shared nodes run once.
 
     Raises:
-        TraceError: one of them depends on a placeholder.
+        TraceError: one of them depends on a placeholder. InvalidHandleError: one was deleted.
+        ForeignHandleError: one depends on values of two runtimes.
     """
     by_runtime: dict[int, dict[int, Array]] = {}
     for array in arrays:
+        if array.flags & DEAD_FLAG:
+            raise deleted_error(array, "compute")
         if array.buf is not None:
             continue
         if array.flags & PLACEHOLDER_FLAG:
             raise read_error(array, next(iter(placeholders_of(array)), None))
         by_runtime.setdefault(array.flags >> RUNTIME_SHIFT, {})[array.serial] = array
     for mask, roots in by_runtime.items():
-        _compute(REGISTERED[mask] if mask else current(), list(roots.values()))
+        _compute(mask, list(roots.values()))
 
 
-def _compute(runtime: Runtime, roots: list[Array]) -> None:
+def _placement(mask: int, nodes: Sequence[Array]) -> Runtime:
+    """Return the runtime of `mask` and of the values that `nodes` start from; else the current one.
+
+    What belonged to no runtime when it was used may have been computed on one since.
+    """
+    for node in nodes:
+        if node.buf is not None:
+            mask |= node.flags >> RUNTIME_SHIFT
+    if mask & (mask - 1):
+        raise ForeignHandleError(
+            "compute: the arrays that a value depends on live on different runtimes",
+            "move one of them with x.to(runtime)",
+            operation="compute",
+            phase="compile",
+        )
+    return REGISTERED[mask] if mask else current()
+
+
+def _compute(mask: int, roots: list[Array]) -> None:
     nodes = reach_values(roots, {})
+    runtime = _placement(mask, nodes)
     wanted = {root.serial for root in roots}
     kept = [
         node

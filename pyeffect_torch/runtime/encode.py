@@ -23,7 +23,7 @@ from pyeffect_torch.core.array import (
     deleted_error,
 )
 from pyeffect_torch.core.errors import UnsupportedError
-from pyeffect_torch.core.graph import by_serial
+from pyeffect_torch.core.graph import ENCODING, by_serial
 from pyeffect_torch.core.op import Composite, Region, Type
 from pyeffect_torch.core.trace import leak_error
 from pyeffect_torch.runtime.native.opcodes import INPUT_FLAGS, OPCODES
@@ -264,7 +264,8 @@ def encode(
     for index, formal in enumerate(formals):
         flags = INPUT_FLAGS["donated"] if index in donated else 0
         encoder.add_input(formal, INPUT_FLAGS["rng_key"] if index == key else flags)
-    encoder.run(reach_values((*roots, *effects), encoder.ids) if nodes is None else nodes)
+    with ENCODING:
+        encoder.run(reach_values((*roots, *effects), encoder.ids) if nodes is None else nodes)
     outputs = [encoder.ids[root.serial] for root in roots]
     types = tuple((root.shape, root.dtype) for root in roots)
     aliases = _aliases(encoder, donated, types)
