@@ -60,10 +60,16 @@ def _step(
     elif node.op.batch is not None:
         env[node.serial] = node.op.batch(node, inputs, batched, size)
     else:
-        env[node.serial] = _through_body(node, inputs, batched, size)
+        _through_body(node, inputs, batched, env, size)
 
 
-def _through_body(node: Array, inputs: Sequence[Array], batched: Sequence[bool], size: int) -> Any:
+def _through_body(
+    node: Array,
+    inputs: Sequence[Array],
+    batched: Sequence[bool],
+    outer: dict[int, Any],
+    size: int,
+) -> None:
     rule = node.op.derivative
     assert isinstance(rule, Composite), f"{node.op.name} has neither a batching rule nor a body"
     outs = rule.body(node.params, *node.inputs)
@@ -75,10 +81,10 @@ def _through_body(node: Array, inputs: Sequence[Array], batched: Sequence[bool],
     batch_walk(reach(flat, stop), env, size)
     results = [batched_form(out, env) for out in flat]
     if node.op.multi:
-        return results
+        outer[node.serial] = results
+        return
     array, is_batched = results[0]
-    assert is_batched, f"{node.op.name}: its body ignores a batched input"
-    return array
+    outer[node.serial if is_batched else -node.serial] = array
 
 
 def batched_form(node: Array, env: dict[int, Any]) -> tuple[Array, bool]:

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 from pyeffect_torch.core import dtypes, late, source, tree
 from pyeffect_torch.core.array import Array, outputs, placeholder
 from pyeffect_torch.core.errors import ArgumentError, TraceError, TreeError
-from pyeffect_torch.core.graph import Body
 from pyeffect_torch.core.op import MaybeArray, Op, Region, declare
 from pyeffect_torch.core.trace import trace
 from pyeffect_torch.ops.base import describe
 from pyeffect_torch.transforms import regions
-from pyeffect_torch.transforms.arguments import flat_arrays, instantiate
-from pyeffect_torch.transforms.reverse import reverse_through
+from pyeffect_torch.transforms.arguments import argument_indices, flat_arrays, instantiate
+from pyeffect_torch.transforms.reverse import require_linear, reverse_through
 from pyeffect_torch.transforms.vmap import vmap
 
 
@@ -201,7 +200,8 @@ def _jvp_forward(
     rebuilt = regions.on_inputs(node, inputs)
     arguments = list(inputs[rules.captures :])
     given = instantiate(tangents[rules.captures :], arguments)
-    return list(outputs(rebuilt)), list(_apply_rule(node, arguments, given))
+    tans = _apply_rule(node, arguments, given)
+    return list(outputs(rebuilt)), [t if dtypes.is_float(t.dtype) else None for t in tans]
 
 
 def _jvp_reverse(
@@ -218,7 +218,9 @@ def _jvp_reverse(
     tangents = _apply_rule(node, arguments, instantiate(seeds, arguments))
     fresh = [seed for seed in seeds if seed is not None]
     floor = fresh[0].serial if fresh else 0
-    got = iter(reverse_through(tangents, cts, fresh, [True] * len(fresh), floor))
+    found = reverse_through(tangents, cts, fresh, [True] * len(fresh), floor)
+    require_linear(f"custom_jvp {rules.name}", found, fresh, node.src)
+    got = iter(found)
     return [None] * rules.captures + [None if seed is None else next(got) for seed in seeds]
 
 
@@ -272,7 +274,10 @@ class _Custom:
                 f"{self.kind} {self.name}: no rule is defined",
                 "call defvjp(fwd, bwd)" if self.kind == "custom_vjp" else "call defjvp(rule)",
             )
-        static = {index: args[index] for index in self.nondiff_argnums}
+        indices = argument_indices(
+            f"{self.kind} {self.name}: nondiff_argnums", self.nondiff_argnums, len(args)
+        )
+        static = {index: args[index] for index in indices}
         rest = tuple(arg for index, arg in enumerate(args) if index not in static)
 
         def full(*dynamic: Any) -> tuple[Any, ...]:
@@ -302,8 +307,7 @@ class _Custom:
             self._prefixed(self.rule, static),
         )
         op = CUSTOM_VJP if self.kind == "custom_vjp" else CUSTOM_JVP
-        body = Body(traced.body.formals, traced.body.roots, traced.body.effects)
-        node = regions.region(op, (*traced.captures, *flat), body, rules)
+        node = regions.region(op, (*traced.captures, *flat), traced.body, rules)
         return tree.unflatten(traced.out, outputs(node))
 
     @staticmethod

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pyeffect_torch.core import late
 from pyeffect_torch.core.array import Array, make, outputs, placeholder
-from pyeffect_torch.core.graph import Body, substitute
+from pyeffect_torch.core.graph import Body
 from pyeffect_torch.core.op import MaybeArray, Op, Type
 from pyeffect_torch.transforms.batch import batch_walk, batched_form
 from pyeffect_torch.transforms.forward import forward
@@ -139,5 +139,4 @@ def joint_outputs(
 def inline_body(node: Array, inputs: Sequence[Array]) -> list[Array]:
     """The outputs of a region as ordinary nodes on `inputs`."""
     body: Body = node.params.body
-    env = {f.serial: a for f, a in zip(body.formals, inputs, strict=True)}
-    return substitute(body.nodes, body.roots, env)
+    return body.inline(inputs)

@@ -167,11 +167,27 @@ def _through_tangents(
     floor = fresh[0].serial
     got = iter(reverse([emitted], [ct], fresh, (), floor))
     results = [next(got) if tangent is not None else None for tangent in tangents]
-    serials = {tangent.serial for tangent in fresh}
-    for result in results:
-        if result is not None and any(n.serial in serials for n in reach([result], set(), floor)):
-            raise TraceError(
-                f"{node.op.name}: its jvp rule is not linear in the tangents",
-                "write the rule with operations that are linear in the tangent",
-            )
+    require_linear(node.op.name, results, fresh)
     return results
+
+
+def require_linear(
+    what: str,
+    results: Sequence[MaybeArray],
+    tangents: Sequence[Array],
+    where: source.Source | None = None,
+) -> None:
+    """Check the cotangents from walking back through a jvp rule to fresh tangent placeholders.
+
+    Raises:
+        TraceError: a tangent is left in `results`: the rule was not linear in it.
+    """
+    serials = {tangent.serial for tangent in tangents}
+    floor = min(serials, default=0)
+    for node in reach([result for result in results if result is not None], set(), floor):
+        if node.serial in serials:
+            raise TraceError(
+                f"{what}: its jvp rule is not linear in the tangents",
+                "write the rule with operations that are linear in the tangent",
+                where,
+            )

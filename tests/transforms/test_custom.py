@@ -1,0 +1,54 @@
+"""`custom_vjp` and `custom_jvp`: what their rules may do, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyeffect_torch as et
+
+
+def test_a_rule_that_is_not_linear_in_the_tangent_is_named() -> None:
+    @et.custom_jvp
+    def square(x: Any) -> Any:
+        return x * x
+
+    square.defjvp(lambda primals, tangents: (primals[0] * primals[0], tangents[0] * tangents[0]))
+    with pytest.raises(et.errors.TraceError, match="custom_jvp square: its jvp rule is not linear"):
+        et.grad(lambda x: square(x).sum())(et.ones(3))
+
+
+def test_nondiff_argnums_count_from_the_end() -> None:
+    scale = et.custom_vjp(lambda x, n: x * n, nondiff_argnums=(-1,))
+    scale.defvjp(lambda x, n: (x * n, None), lambda n, residuals, ct: (ct * (n + 1),))
+    assert np.array_equal(et.grad(lambda x: scale(x, 3.0).sum())(et.ones(2)).numpy(), [4, 4])
+
+
+def test_nondiff_argnums_out_of_range_are_refused() -> None:
+    scale = et.custom_vjp(lambda x: x, nondiff_argnums=(2,))
+    scale.defvjp(lambda x: (x, None), lambda residuals, ct: (ct,))
+    with pytest.raises(et.errors.ArgumentError, match=r"nondiff_argnums.* 2 is out of range"):
+        scale(et.ones(2))
+
+
+def test_an_integer_result_of_a_custom_jvp_has_no_tangent() -> None:
+    @et.custom_jvp
+    def split(x: Any) -> Any:
+        return x * x, (x > 1).astype("int32")
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        x, t = primals[0], tangents[0]
+        return (x * x, (x > 1).astype("int32")), (2 * x * t, et.ones(x.shape, "int32"))
+
+    split.defjvp(rule)
+
+    def f(x: Any) -> Any:
+        y, count = split(x)
+        return y, count.astype("float32")
+
+    x = et.array([0.5, 3.0])
+    _, (tangent, count) = et.jvp(f, (x,), (et.ones(2),))
+    assert np.array_equal(tangent.numpy(), [1, 6])
+    assert np.array_equal(count.numpy(), [0, 0])
