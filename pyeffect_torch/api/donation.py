@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from pyeffect_torch.core import tree
-from pyeffect_torch.core.array import LITERAL, Array
-from pyeffect_torch.core.errors import ArgumentError
+from pyeffect_torch.core.array import DEAD_FLAG, LITERAL, RUNTIME_SHIFT, Array, deleted_error
+from pyeffect_torch.core.errors import ArgumentError, ForeignHandleError
 from pyeffect_torch.runtime.base import Runtime
 from pyeffect_torch.runtime.compute import compute_arrays
+from pyeffect_torch.transforms.arguments import argument_indices
 
 
 def donated_leaves(
+    name: str,
     dynamic: Sequence[Any],
     donate_argnums: Sequence[int],
     static_argnums: Sequence[int],
@@ -23,10 +25,15 @@ def donated_leaves(
     """Return the indices of donated leaves; `first` is the index of the first leaf.
 
     `dynamic` are the positional arguments without the static ones; `donate_argnums` counts all.
+
+    Raises:
+        ArgumentError: `donate_argnums` names an argument that the call does not have.
     """
+    if not donate_argnums:
+        return []
     count = len(dynamic) + len(static_argnums)
     static = {number % count for number in static_argnums}
-    donate = {number % count for number in donate_argnums}
+    donate = argument_indices(f"jit({name}): donate_argnums", tuple(donate_argnums), count)
     out: list[int] = []
     rest = iter(dynamic)
     for number in range(count):
@@ -53,9 +60,27 @@ def claim(name: str, donated: list[Array]) -> list[Array]:
     return donated
 
 
-def concrete_buffers(leaves: Sequence[Array], runtime: Runtime) -> list[Any]:
-    """Compute lazy arguments in one request and return all buffers; literals are uploaded."""
+def concrete_buffers(name: str, leaves: Sequence[Array], runtime: Runtime) -> list[Any]:
+    """Compute lazy arguments in one request and return all buffers; literals are uploaded.
+
+    Raises:
+        TraceError: an argument depends on a placeholder.
+        InvalidHandleError: one was deleted or donated. ForeignHandleError: one lives elsewhere.
+    """
+    for leaf in leaves:
+        if leaf.flags & DEAD_FLAG:
+            raise deleted_error(leaf, name)
     compute_arrays([a for a in leaves if a.buf is None and a.op is not LITERAL])
-    return [
-        runtime.upload(np.asarray(leaf.params)) if leaf.buf is None else leaf.buf for leaf in leaves
-    ]
+    buffers: list[Any] = []
+    for leaf in leaves:
+        if leaf.buf is None:
+            buffers.append(runtime.upload(np.asarray(leaf.params)))
+        elif leaf.flags >> RUNTIME_SHIFT == runtime.mask:
+            buffers.append(leaf.buf)
+        else:
+            raise ForeignHandleError(
+                f"{name}: an argument lives on another runtime than {runtime!r}",
+                "move it with x.to(runtime)",
+                operation=name,
+            )
+    return buffers

@@ -7,8 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from pyeffect_torch.api.donation import concrete_buffers
 from pyeffect_torch.api.inspection import Spec, traced
 from pyeffect_torch.core import late, tree
 from pyeffect_torch.core.array import from_buffer
@@ -53,6 +52,8 @@ class FrozenProgram:
 
         Raises:
             TreeError: another tree. ShapeError: a leaf of another type.
+            TraceError: a leaf depends on a placeholder: a frozen program cannot be traced.
+            InvalidHandleError, ForeignHandleError: a leaf was deleted, or lives elsewhere.
         """
         leaves, structure = tree.flatten(args)
         if structure != self._in_structure:
@@ -65,11 +66,7 @@ class FrozenProgram:
                     "freeze the function again for these types",
                 )
         runtime = self._runtime
-        compute_arrays([array for array in arrays if array.buf is None and array.inputs])
-        buffers = [
-            runtime.upload(np.asarray(array.params)) if array.buf is None else array.buf
-            for array in arrays
-        ]
+        buffers = concrete_buffers("FrozenProgram.call", arrays, runtime)
         if self._uses_key:
             buffers.insert(0, runtime.upload(late.functions.fresh_key_bits()))
         executable = self._executable

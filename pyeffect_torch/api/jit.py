@@ -281,19 +281,19 @@ class Compiled:
             captures = [a for a in entry.traced.captures if a.buf is None]
             if captures:
                 compute_arrays(captures)
-            hidden = entry.traced.arguments[0]
-            formals = (
-                [hidden, *entry.traced.arguments[1:]]
-                if entry.uses_key
-                else list(entry.traced.arguments[1:])
-            )
+            arguments = entry.traced.arguments  # the hidden key first
+            formals = arguments if entry.uses_key else arguments[1:]
             program = encode(
                 entry.traced.body.roots,
                 formals,
                 runtime.has,
                 effects=entry.traced.body.effects,
                 donated=donated_leaves(
-                    dynamic, self.donate_argnums, self.static_argnums, int(entry.uses_key)
+                    self.name,
+                    dynamic,
+                    self.donate_argnums,
+                    self.static_argnums,
+                    int(entry.uses_key),
                 ),
                 key=0 if entry.uses_key else None,
             )
@@ -316,12 +316,12 @@ class Compiled:
         assert program is not None
         inputs = [leaf.buf for leaf in leaves]
         if None in inputs:
-            inputs = concrete_buffers(leaves, runtime)
+            inputs = concrete_buffers(self.name, leaves, runtime)
         if entry.uses_key:
             inputs.insert(0, runtime.upload(late.functions.fresh_key_bits()))
         donated: list[Array] = []
         if self.donate_argnums:
-            numbered = donated_leaves(dynamic, self.donate_argnums, self.static_argnums)
+            numbered = donated_leaves(self.name, dynamic, self.donate_argnums, self.static_argnums)
             donated = claim(self.name, [leaves[index] for index in numbered])
         outputs = executable.run(inputs, program)
         if donated:

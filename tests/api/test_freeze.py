@@ -91,3 +91,27 @@ def test_a_missing_file_is_an_io_error(tmp_path: Path) -> None:
         et.load_program(tmp_path / "none.pet")
     with pytest.raises(et.errors.IoError, match="cannot write"):
         program().save(tmp_path / "no" / "such" / "folder.pet")
+
+
+def test_a_frozen_program_is_not_traced() -> None:
+    frozen = et.freeze(lambda x: x + 1, et.spec((3,), "float32"))
+    for traced, x in ((et.jit(frozen.call), et.ones(3)), (et.vmap(frozen.call), et.ones((2, 3)))):
+        with pytest.raises(et.errors.TraceError, match="has no value while it is traced"):
+            traced(x)
+
+
+def test_arguments_that_are_gone_or_elsewhere_are_refused() -> None:
+    frozen = et.freeze(lambda x: x + 1, et.spec((3,), "float32"))
+    gone = et.array([1.0, 2.0, 3.0])
+    gone.delete()
+    with pytest.raises(et.errors.InvalidHandleError, match="was deleted"):
+        frozen(gone)
+    with et.use(et.reference(without=["sin"])):
+        elsewhere = et.array([1.0, 2.0, 3.0])
+    with pytest.raises(et.errors.ForeignHandleError, match="another runtime"):
+        frozen(elsewhere)
+
+
+def test_lazy_arguments_without_inputs_are_computed() -> None:
+    frozen = et.freeze(lambda x: x + 1, et.spec((3,), "int64"))
+    assert np.array_equal(frozen(et.arange(3)).numpy(), [1, 2, 3])
