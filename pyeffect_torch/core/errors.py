@@ -78,7 +78,8 @@ class BackendError(EffectTorchError):
     """A runtime refused or failed.
 
     Attributes:
-        reason, phase: words of closed vocabularies (`REASONS`, `PHASES`).
+        reason: the kind of failure, one word for each class. phase: what was under way ("build",
+            "compile", "execute", ...).
         backend, operation: the runtime's and the op's name, or "".
     """
 

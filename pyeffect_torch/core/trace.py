@@ -75,8 +75,8 @@ class Trace:
         body: formals are `captures + arguments` (with the hidden key first among the arguments
             when one was asked for); roots are the flat results.
         captures: older nodes that inside nodes use, in order of first creation.
+        arguments: the placeholders, with the hidden key first when one was asked for.
         out: whatever the function returned beside the flat roots (its tree).
-        uses_key: whether the hidden key is used.
     """
 
     body: Body

@@ -49,13 +49,19 @@ def operand(name: str, value: Any) -> Array:
         dtype = dtypes.canonical(value.dtype)
         return late.functions.array(value) if dtype is None else literal(value, dtype)
     if isinstance(value, (bool, int, float)):
-        return number(name, value, dtypes.canonical(type(value)) or dtypes.float32)
+        return number(name, value, _dtype_of_number(value))
     if isinstance(value, np.ndarray):
         return late.functions.array(value)
     raise ArgumentError(
         f"{name}: expected an array or a number, got {type(value).__name__}",
         "wrap it with et.array(...)",
     )
+
+
+def _dtype_of_number(value: bool | int | float) -> DType:
+    if isinstance(value, bool):
+        return dtypes.bool_
+    return dtypes.int64 if isinstance(value, int) else dtypes.float32
 
 
 def number(name: str, value: bool | int | float, dtype: DType) -> Array:

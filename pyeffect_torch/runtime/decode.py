@@ -89,6 +89,11 @@ def read_sections(blob: bytes) -> tuple[dict[str, bytes], tuple[int, ...]]:
         raise FileFormatError(
             "program: offset 16: the digest does not match the contents", "the file is corrupted"
         )
+    if 64 + 16 * count > len(blob):
+        raise FileFormatError(
+            f"program: offset 6: {count} sections do not fit {len(blob)} bytes",
+            "the file is corrupted",
+        )
     sections: dict[str, bytes] = {}
     for index in range(count):
         number, _, offset, size = struct.unpack_from("<IIII", blob, 64 + 16 * index)
@@ -106,7 +111,8 @@ def _decode(sections: dict[str, bytes], counts: tuple[int, ...]) -> Decoded:
     value_count, input_count, literal_count, instruction_count, _ = counts
     types = _types(sections)
     value_types = [types[i] for i in _words(sections, "value_types", "<u4")]
-    assert len(value_types) == value_count
+    if len(value_types) != value_count:
+        raise ValueError(f"{len(value_types)} values instead of {value_count}")
     flags = _words(sections, "inputs", "<u4")[::2]
     literals = _literals(sections, value_types[input_count : input_count + literal_count])
     instructions: list[tuple[str, list[int], dict[str, Any], list[Type]]] = []
@@ -125,7 +131,8 @@ def _decode(sections: dict[str, bytes], counts: tuple[int, ...]) -> Decoded:
             )
         )
         at_operand, at_attr, at_value = at_operand + arity, at_attr + words, at_value + results
-    assert len(instructions) == instruction_count
+    if len(instructions) != instruction_count:
+        raise ValueError(f"{len(instructions)} instructions instead of {instruction_count}")
     out = _words(sections, "outputs", "<u4")
     outputs = list(zip(out[::2], out[1::2], strict=True))
     return Decoded(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 import threading
 from typing import Any
@@ -158,3 +159,19 @@ def test_lower_prints_the_graph_with_lines() -> None:
     text = str(et.jit(lambda x: et.tanh(x) * 2.0).lower(et.array([1.0])).ir())
     assert "tanh(" in text
     assert "test_jit.py:" in text
+
+
+def test_donating_an_argument_that_is_not_there_is_refused() -> None:
+    x, y = et.ones(2), et.ones(2)
+    with pytest.raises(et.errors.ArgumentError, match=r"donate_argnums.* 3 is out of range"):
+        et.jit(lambda a, b: a + b, donate_argnums=3)(x, y)
+    with pytest.raises(et.errors.ArgumentError, match=r"donate_argnums.* 0 is out of range"):
+        et.jit(lambda: et.ones(1), donate_argnums=0)()
+    assert not x.is_deleted()
+
+
+def test_a_kind_of_int_is_an_int() -> None:
+    class Level(enum.IntEnum):
+        HIGH = 3
+
+    assert et.jit(lambda level: level)(Level.HIGH).dtype == np.int64
