@@ -18,6 +18,7 @@ const lower_finish = @import("lower_finish.zig");
 const op = @import("op.zig");
 const os = @import("os.zig");
 const plans = @import("plan.zig");
+const rematerialise = @import("pass/rematerialise.zig");
 const verify = @import("verify.zig");
 const wire = @import("wire.zig");
 const Control = @import("runtime/control.zig").Control;
@@ -135,11 +136,15 @@ fn compileProgram(
     }
     const live = try dead.run(scratch, &program);
     try clock.done("dead", program.instructionCount());
-    const regions = if (options.optimize)
+    var regions = if (options.optimize)
         try fuse.run(scratch, &program, live)
     else
         try fuse.single(scratch, &program, live);
     try clock.done("fuse", regions.units.len);
+    if (options.optimize) {
+        regions = try rematerialise.run(scratch, &program, &regions);
+        try clock.done("rematerialise", regions.units.len);
+    }
     var lowered = lower.lower(scratch, &program, &regions, options.kernels.isa, e) catch |f| {
         nameOrigin(e, original, &program);
         return f;
@@ -202,10 +207,12 @@ fn describeRegions(
 ) Allocator.Error![]const plans.Region {
     var list: std.ArrayList(plans.Region) = .empty;
     for (regions.units) |unit| {
+        const clones = regions.clones(unit);
         const members = regions.members(unit);
-        if (members.len < 2) continue;
-        const codes = try kept.alloc(op.Code, members.len);
-        for (codes, members) |*code, member| code.* = program.code(member);
+        if (clones.len + members.len < 2) continue;
+        const codes = try kept.alloc(op.Code, clones.len + members.len);
+        for (codes[0..clones.len], clones) |*code, clone| code.* = program.code(clone);
+        for (codes[clones.len..], members) |*code, member| code.* = program.code(member);
         const last = members[members.len - 1];
         const origin = program.sources[last.index()] - 1;
         try list.append(kept, .{ .instruction = origin, .codes = codes });

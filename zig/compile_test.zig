@@ -123,3 +123,55 @@ test "compile: a cancelled control stops between passes" {
         .control = &control,
     }, &e));
 }
+
+/// `s = tanh(u) + exp(u)` goes into a product; later `tanh(u)` and `exp(u)` are read again.
+fn activation(arena: std.mem.Allocator) !ir.Program {
+    var b: Builder = .init(arena);
+    const m = try b.internType(.f32, &.{ 8, 8 });
+    const ms = [_]ir.TypeId{m};
+    const attrs = try ir_builder.attrWords(arena, .dot_general, .{
+        .lhs_contract = &.{1},
+        .rhs_contract = &.{0},
+        .lhs_batch = &.{},
+        .rhs_batch = &.{},
+    });
+    const x = try b.addInput(m, .{});
+    const w = try b.addInput(m, .{});
+    const u = try b.emit(.{
+        .code = .dot_general,
+        .operands = &.{ x, w },
+        .attrs = attrs,
+        .result_types = &ms,
+    });
+    const t = try b.emit(.{ .code = .tanh, .operands = &.{u}, .result_types = &ms });
+    const q = try b.emit(.{ .code = .exp, .operands = &.{u}, .result_types = &ms });
+    const s = try b.emit(.{ .code = .add, .operands = &.{ t, q }, .result_types = &ms });
+    const y = try b.emit(.{
+        .code = .dot_general,
+        .operands = &.{ s, w },
+        .attrs = attrs,
+        .result_types = &ms,
+    });
+    const yt = try b.emit(.{ .code = .multiply, .operands = &.{ y, t }, .result_types = &ms });
+    const z = try b.emit(.{ .code = .multiply, .operands = &.{ yt, q }, .result_types = &ms });
+    return b.finish(&.{.{ .value = z }});
+}
+
+test "compile: a region repeats what would cost more to keep" {
+    var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
+    defer arena_state.deinit();
+    const program = try activation(arena_state.allocator());
+    const bytes = try wire_encode.encode(arena_state.allocator(), &program);
+    var control: Control = .{};
+    var e: abi_types.Error = .{};
+    var plan = try compile.compile(testing.allocator, bytes, .{
+        .kernels = kernel_table.choose(),
+        .control = &control,
+    }, &e);
+    defer plan.deinit();
+    // dot, region, dot, region: the first region stores only the sum, the second reads u and y.
+    try testing.expectEqual(@as(usize, 4), plan.instructions.len);
+    try testing.expectEqual(@as(u32, 2), plan.instructions[1].pointer_count);
+    try testing.expectEqual(@as(u32, 3), plan.instructions[3].pointer_count);
+    try testing.expectEqual(@as(usize, 4), plan.regions[1].codes.len);
+}

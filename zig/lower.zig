@@ -11,6 +11,7 @@ const fuse = @import("pass/fuse.zig");
 const ir = @import("ir.zig");
 const kernel_abi = @import("cpu/kernel_abi.zig");
 const kernels = @import("lower_kernels.zig");
+const needs_file = @import("lower_needs.zig");
 const op = @import("op.zig");
 const regions = @import("lower_region.zig");
 const views = @import("lower_view.zig");
@@ -69,8 +70,8 @@ pub const Lowering = struct {
     values: []View,
     /// Dense copies made so far, by value; storage `none` if there is none.
     copies: []u32,
-    /// By value: how often instructions that are lowered, and outputs, use it.
-    uses: []u32,
+    /// What is stored, and what is not even computed.
+    needs: needs_file.Needs,
     /// By value: its register in the region being lowered.
     registers: []u16,
     storages: std.ArrayList(Storage) = .empty,
@@ -280,7 +281,7 @@ pub fn lower(
         .e = e,
         .values = values,
         .copies = copies,
-        .uses = try countUses(gpa, program, region_table),
+        .needs = try .find(gpa, program, region_table),
         .registers = registers,
     };
     try l.drafts.ensureTotalCapacity(gpa, program.instructionCount());
@@ -289,23 +290,15 @@ pub fn lower(
         const members = region_table.members(unit);
         l.origin = members[members.len - 1];
         if (fuse.isFusible(program, members[0])) {
-            try regions.lowerRegion(&l, members);
+            const needed = try l.needs.filter(gpa, members);
+            if (needed.len == 0) continue;
+            try regions.lowerRegion(&l, region_table.clones(unit), needed);
         } else {
             assert(members.len == 1);
             try kernels.lowerInstruction(&l);
         }
     }
     return l;
-}
-
-fn countUses(gpa: Allocator, program: *const Program, table: *const fuse.Regions) Error![]u32 {
-    const uses = try gpa.alloc(u32, program.valueCount());
-    @memset(uses, 0);
-    for (table.list) |i| for (program.operandsOf(i)) |v| {
-        uses[v.index()] += 1;
-    };
-    for (program.outputs) |output| uses[output.value.index()] += 1;
-    return uses;
 }
 
 /// Storages for inputs and literals.

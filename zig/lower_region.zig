@@ -53,19 +53,25 @@ const Region = struct {
     }
 };
 
-pub fn lowerRegion(l: *Lowering, members: []const InstructionId) Error!void {
+/// `clones` are computed for the members only and never stored.
+pub fn lowerRegion(
+    l: *Lowering,
+    clones: []const InstructionId,
+    members: []const InstructionId,
+) Error!void {
     const dims = l.typeOf(l.program.result(members[0], 0)).dims;
     var extents: [ir.rank_max]u64 = undefined;
     for (dims, extents[0..dims.len]) |d, *extent| extent.* = @intCast(d);
     var region: Region = .{ .l = l, .builder = .init(extents[0..dims.len]) };
-    const geometry = build(&region, members) catch |e| {
+    const geometry = build(&region, clones, members) catch |e| {
         region.clear();
         switch (e) {
             error.RegionFull => {
-                assert(members.len > 1); // one instruction always fits
+                assert(members.len > 1); // one instruction and its clones always fit
                 const half = members.len / 2;
-                try lowerRegion(l, members[0..half]);
-                return lowerRegion(l, members[half..]);
+                l.needs.cut(members[0..half], members[half..]);
+                try lowerRegion(l, clones, members[0..half]);
+                return lowerRegion(l, clones, members[half..]);
             },
         }
     };
@@ -74,7 +80,7 @@ pub fn lowerRegion(l: *Lowering, members: []const InstructionId) Error!void {
     var next: u16 = 0;
     for (members) |i| {
         const v = l.program.result(i, 0);
-        if (!isStored(l, v, members)) continue;
+        if (!l.needs.isStored(v)) continue;
         region.results[next] = try l.define(v);
         next += 1;
     }
@@ -89,28 +95,23 @@ pub fn lowerRegion(l: *Lowering, members: []const InstructionId) Error!void {
     try l.emit(.elementwise, bytes[0..used], results, operands, options);
 }
 
-/// Whether anything but the members uses the value.
-fn isStored(l: *const Lowering, v: ValueId, members: []const InstructionId) bool {
-    var inside: u32 = 0;
-    for (members) |i| for (l.program.operandsOf(i)) |o| {
-        inside += @intFromBool(o == v);
-    };
-    assert(inside <= l.uses[v.index()]);
-    return inside < l.uses[v.index()];
-}
-
-fn build(r: *Region, members: []const InstructionId) error{RegionFull}!elementwise.Geometry {
+fn build(
+    r: *Region,
+    clones: []const InstructionId,
+    members: []const InstructionId,
+) error{RegionFull}!elementwise.Geometry {
     const l = r.l;
     // Pointers are results first, and how many there are is known before any operand is added.
     for (members) |i| {
-        if (isStored(l, l.program.result(i, 0), members)) r.result_count += 1;
+        if (l.needs.isStored(l.program.result(i, 0))) r.result_count += 1;
     }
     if (r.result_count > elementwise.store_max) return error.RegionFull;
+    for (clones) |i| try r.setRegister(l.program.result(i, 0), try operation(r, i));
     var next: u16 = 0;
     for (members) |i| {
         const v = l.program.result(i, 0);
         try r.setRegister(v, try operation(r, i));
-        if (!isStored(l, v, members)) continue;
+        if (!l.needs.isStored(v)) continue;
         try r.builder.addStore(l.registers[v.index()], l.typeOf(v).dtype, next);
         next += 1;
     }

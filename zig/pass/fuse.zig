@@ -25,16 +25,25 @@ const member_max = elementwise.op_max / 4;
 const operand_max = elementwise.load_max - 2;
 const store_max = elementwise.store_max;
 
-pub const Unit = struct { start: u32, count: u32 };
+pub const Unit = struct {
+    start: u32,
+    /// Instructions of other regions that this one repeats for itself; they come first.
+    clone_count: u32 = 0,
+    count: u32,
+};
 
 pub const Regions = struct {
-    /// Members of all units, unit after unit, each in the order of the program.
+    /// Clones and members of the units, each in the order of the program.
     list: []const InstructionId,
     /// In the order of lowering.
     units: []const Unit,
 
     pub fn members(r: *const Regions, unit: Unit) []const InstructionId {
-        return r.list[unit.start..][0..unit.count];
+        return r.list[unit.start + unit.clone_count ..][0..unit.count];
+    }
+
+    pub fn clones(r: *const Regions, unit: Unit) []const InstructionId {
+        return r.list[unit.start..][0..unit.clone_count];
     }
 };
 
