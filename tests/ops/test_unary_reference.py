@@ -13,6 +13,7 @@ import pytest
 import pyeffect_torch as et
 from pyeffect_torch.core.array import bind, placeholder
 from pyeffect_torch.core.op import REGISTRY
+from pyeffect_torch.ops.unary import integer_power
 
 EPS = float(np.finfo(np.float32).eps)
 
@@ -118,9 +119,9 @@ def test_integer_power(n: int, dtype: Any) -> None:
     if n < 0 and x.dtype.kind in "iu":
         words = rf"{x.dtype.name}\[4\] to the power {n} is no integer"
         with pytest.raises(et.errors.DTypeError, match=words):
-            et.integer_power(x, n)
+            integer_power(x, n)
         return
-    got = et.integer_power(x, n).numpy()
+    got = integer_power(x, n).numpy()
     want = x**n if x.dtype.kind in "iu" else np.power(x.astype(np.float64), n).astype(dtype)
     assert got.dtype == dtype
     np.testing.assert_array_equal(got, want)
@@ -128,8 +129,8 @@ def test_integer_power(n: int, dtype: Any) -> None:
 
 def test_integer_power_edges() -> None:
     x = np.array([np.nan, 0.0, np.inf], np.float32)
-    np.testing.assert_array_equal(et.integer_power(x, 0).numpy(), np.ones(3))
-    assert et.integer_power(np.int8(3), 1 << 40).item() == pow(3, 1 << 40, 256)
+    np.testing.assert_array_equal(integer_power(x, 0).numpy(), np.ones(3))
+    assert integer_power(np.int8(3), 1 << 40).item() == pow(3, 1 << 40, 256)
     slope = et.grad(lambda v: v**2)
     curvature = et.grad(et.grad(lambda v: v**1 + v**0))
     assert float(slope(0.0)) == 0.0
@@ -155,7 +156,7 @@ def test_messages_name_the_cure() -> None:
     with pytest.raises(et.errors.DTypeError, match="cast it to bool or an integer dtype"):
         et.bitwise_not(et.array([1.0]))
     with pytest.raises(et.errors.ArgumentError, match="the exponent must be an int, got float"):
-        et.integer_power(et.array(1.0), 2.0)
+        integer_power(et.array(1.0), 2.0)
 
 
 def test_gradients_at_kinks_are_zero() -> None:

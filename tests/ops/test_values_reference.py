@@ -32,7 +32,7 @@ def test_a_traced_value_cannot_be_read() -> None:
         assert repr(v * 2) == "Array(float32[2], placeholder)"
         return v.numpy()
 
-    with pytest.raises(et.errors.TraceError, match=r"(?s)shape \[2\] .* use et.where or et.cond"):
+    with pytest.raises(et.errors.TraceError, match=r"(?s)shape \[2\] .* select with et.where"):
         et.jit(f)(np.zeros(2, np.float32))
 
 
