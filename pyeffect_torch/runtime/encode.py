@@ -128,17 +128,28 @@ class _Encoder:
         self.add_input(node, INPUT_FLAGS["constant"] if self.bake else 0)
         self.captured.append(node)
 
+    def ref(self, array: Array) -> int:
+        """The reference of an encoded node, or of a leaf, which is numbered where it is first used.
+
+        By age, equal programs would differ where one of them shares an older literal.
+        """
+        found = self.ids.get(array.serial)
+        if found is None:
+            self.leaf(array)
+            found = self.ids[array.serial]
+        return found
+
     def run(self, nodes: Sequence[Array]) -> None:
-        """Encode ascending nodes whose inputs are numbered or among them."""
+        """Encode ascending nodes whose inputs are numbered, among them, or leaves."""
         ids = self.ids
         for node in nodes:
             serial = node.serial
             if serial in ids:
                 continue
             if node.buf is not None or (not node.inputs and node.op.opcode is None):
-                self.leaf(node)
-            elif node.op is LEAF:
-                ids[serial] = ids[node.inputs[0].serial]
+                continue
+            if node.op is LEAF:
+                ids[serial] = self.ref(node.inputs[0])
             elif node.op is OUT:
                 bundle = node.inputs[0].serial
                 expanded = self.projections.get(bundle)
@@ -167,7 +178,10 @@ class _Encoder:
             self.result_types.append(self.type_id(node.shape, node.dtype))
             results = 1
         inputs = node.inputs
-        self.operands.extend([ids[array.serial] for array in inputs])
+        try:
+            self.operands.extend([ids[array.serial] for array in inputs])
+        except KeyError:  # a leaf that is used for the first time
+            self.operands.extend([self.ref(array) for array in inputs])
         self.instructions.append(row.number | results << 16 | len(inputs) << 32 | words << 48)
         self.sources.append(node.src)
         self.operations.append(op.name)
@@ -194,11 +208,11 @@ class _Encoder:
             source.set_override(before)
         self.run(reach_values(outs, self.ids))
         if not node.op.multi:
-            self.ids[node.serial] = self.ids[outs[0].serial]
+            self.ids[node.serial] = self.ref(outs[0])
             return
         # A projection of an expanded node: its results need not be neighbours.
         self.ids[node.serial] = 0
-        self.projections[node.serial] = [self.ids[out.serial] for out in outs]
+        self.projections[node.serial] = [self.ref(out) for out in outs]
 
     def resolve(self, references: Sequence[int]) -> np.ndarray[Any, Any]:
         """Turn provisional references into value ids."""
@@ -266,7 +280,7 @@ def encode(
         encoder.add_input(formal, INPUT_FLAGS["rng_key"] if index == key else flags)
     with ENCODING:
         encoder.run(reach_values((*roots, *effects), encoder.ids) if nodes is None else nodes)
-    outputs = [encoder.ids[root.serial] for root in roots]
+        outputs = [encoder.ref(root) for root in roots]
     types = tuple((root.shape, root.dtype) for root in roots)
     aliases = _aliases(encoder, donated, types)
     return _finish(encoder, outputs, aliases, types, meta)

@@ -84,3 +84,14 @@ def test_a_node_is_not_cut_while_it_is_encoded() -> None:
     assert y.inputs == ()
     name, operands, _, _ = decode(program.blob).instructions[0]
     assert (name, operands) == ("sin", [0])
+
+
+def test_the_age_of_a_shared_literal_is_no_part_of_the_structure() -> None:
+    x = et.array([1.0, 2.0])
+    older = x * 0.8125  # numbers are made once: below, this one is older than its operand
+
+    def digest(a: float, b: float) -> bytes:
+        return encode([x * a + b], (), lambda opcode: True, scalar_slots=True).digest
+
+    assert digest(3.5, 4.5) == digest(2.5, 0.8125)
+    assert older.shape == x.shape
