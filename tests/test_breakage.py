@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -47,3 +49,31 @@ def test_an_error_names_the_line_of_its_own_program() -> None:
 def test_a_huge_index_is_out_of_range(index: int) -> None:
     with pytest.raises(et.errors.IndexOutOfBoundsError, match="out of range for axis 0"):
         et.zeros((2, 3))[index]
+
+
+# --- the end of the process
+
+
+_BUSY = """
+import threading
+import pyeffect_torch as et
+
+started = threading.Semaphore(0)
+
+def work():
+    while True:
+        et.jit(et.grad(lambda x: et.sin(x * x).sum()))(et.ones(3)).numpy()
+        started.release()
+
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+for _ in range(20):
+    started.acquire()
+"""
+
+
+def test_a_process_ends_with_threads_that_trace(runtime: Any) -> None:
+    if runtime.name == "cpu":  # it sets its own runtime
+        for _ in range(3):
+            done = subprocess.run([sys.executable, "-c", _BUSY], capture_output=True, timeout=60)
+            assert done.returncode == 0, done.stderr

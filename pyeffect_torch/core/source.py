@@ -26,7 +26,8 @@ class _Local(threading.local):
 _local = _Local()
 
 
-def _is_inside(filename: str) -> bool:
+def is_inside(filename: str) -> bool:
+    """Whether a file is part of the package."""
     known = _inside.get(filename)
     if known is None:
         known = os.path.abspath(filename).startswith(_PACKAGE)
@@ -51,7 +52,7 @@ def capture_user() -> Source | None:
         code = frame.f_code
         known = inside.get(code.co_filename)
         if known is None:
-            known = _is_inside(code.co_filename)
+            known = is_inside(code.co_filename)
         if not known:
             return (code, frame.f_lasti)
         frame = frame.f_back

@@ -5,11 +5,18 @@ The public name of this module is `pyeffect_torch.tree`.
 
 from __future__ import annotations
 
+import _thread
+import atexit
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
 from typing import Any, Final, TypeVar, cast
 
 import optree
 
+from pyeffect_torch.core import source
 from pyeffect_torch.core.errors import TreeError
 
 NAMESPACE: Final = "pyeffect_torch"
@@ -113,6 +120,18 @@ def register_node(
     _register(cls, flatten_node, unflatten_node, namespace=NAMESPACE)
 
 
+def broadcast_prefix(prefix: Any, tree: Any) -> tuple[list[Any], list[Any]]:
+    """Return the entries of a tree prefix, one for each leaf of `tree`, and these leaves.
+
+    None is a leaf in both.
+
+    Raises:
+        ValueError: it is no prefix.
+    """
+    options: dict[str, Any] = {"none_is_leaf": True, "namespace": NAMESPACE}
+    return optree.broadcast_prefix(prefix, tree, **options), optree.tree_leaves(tree, **options)
+
+
 def mismatch(what: str, expected: Structure, got: Structure, name: str = "tree") -> TreeError:
     """The error for trees that should be equal; it prints both."""
     return TreeError(
@@ -121,3 +140,58 @@ def mismatch(what: str, expected: Structure, got: Structure, name: str = "tree")
         f"    got      {name} {got}",
         "give both the same keys, lengths and None entries",
     )
+
+
+# --- the end of the process
+#
+# Until Python 3.14, a thread that asks for the GIL while the interpreter is finalised is ended by
+# `pthread_exit`. optree is C++ and gives the GIL up inside its calls: unwinding its frames aborts
+# the process. So at exit other threads are kept from calling it, and those inside may leave first.
+
+_EXIT_SECONDS: Final = 0.25
+
+
+def _stop_here() -> None:
+    lock = _thread.allocate_lock()
+    lock.acquire()
+    lock.acquire()  # for ever: in C, where ending the thread is harmless
+
+
+class _Gate:
+    """Stands for optree while the process ends: other threads than this one stop at it."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._thread = threading.get_ident()
+
+    def __getattr__(self, name: str) -> Any:
+        if threading.get_ident() != self._thread:
+            _stop_here()
+        return getattr(self._module, name)
+
+
+def _busy() -> bool:
+    """Whether another thread is in a call of the package, and so may be inside optree.
+
+    Hashing and comparing structures are calls of optree too, wherever they are written.
+    """
+    here = threading.get_ident()
+    for thread, frame in sys._current_frames().items():
+        if thread == here or frame.f_code is _stop_here.__code__:
+            continue
+        caller: FrameType | None = frame
+        while caller is not None:
+            if source.is_inside(caller.f_code.co_filename):
+                return True
+            caller = caller.f_back
+    return False
+
+
+def _close() -> None:
+    globals()["optree"] = _Gate(optree)
+    deadline = time.monotonic() + _EXIT_SECONDS
+    while _busy() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+atexit.register(_close)

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import optree
-
 from pyeffect_torch.core import dtypes, late, tree
 from pyeffect_torch.core.array import Array, placeholder
 from pyeffect_torch.core.errors import ArgumentError, ShapeError, TraceError, TreeError
@@ -27,8 +25,7 @@ def axes_of_leaves(what: str, axes: Any, value: Any) -> list[int | None]:
         TreeError: `axes` is no prefix of the tree.
     """
     try:
-        spread = optree.broadcast_prefix(axes, value, none_is_leaf=True, namespace=tree.NAMESPACE)
-        leaves = optree.tree_leaves(value, none_is_leaf=True, namespace=tree.NAMESPACE)
+        spread, leaves = tree.broadcast_prefix(axes, value)
     except ValueError as error:
         raise TreeError(
             f"vmap: {what} is not a prefix of the tree it describes: {error}",
