@@ -17,6 +17,7 @@ import numpy as np
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import (
     BackendError,
+    CancelledError,
     CompileError,
     ExecutionError,
     IndexOutOfBoundsError,
@@ -53,13 +54,16 @@ class NativeBuffer:
         ffi, lib = load()
         out = ffi.new("uint64_t *")
         data = ffi.new("uint8_t **")
-        if not self.handle or lib.pet_buffer_export(self.handle, out) != _OK:
-            raise InvalidHandleError("the buffer was released", "keep the array alive")
-        if self.nbytes == 0:
-            lib.pet_buffer_unexport(out[0])
-            return _read_only(np.empty(shape, dtype))
-        lib.pet_buffer_data(self.handle, data, ffi.NULL)
+        handle = self.handle  # another thread may release the buffer between the two calls
+        if not handle or lib.pet_buffer_export(handle, out) != _OK:
+            raise _released()
         exported, unexport = out[0], lib.pet_buffer_unexport
+        if self.nbytes == 0:
+            unexport(exported)
+            return _read_only(np.empty(shape, dtype))
+        if lib.pet_buffer_data(handle, data, ffi.NULL) != _OK:
+            unexport(exported)
+            raise _released()
         owner = ffi.gc(data[0], lambda _: unexport(exported))
         return _read_only(np.frombuffer(ffi.buffer(owner, self.nbytes), dtype).reshape(shape))
 
@@ -74,6 +78,10 @@ class NativeBuffer:
         if handle:
             self.handle = 0
             self._lib.pet_buffer_release(handle)
+
+
+def _released() -> InvalidHandleError:
+    return InvalidHandleError("the buffer was released", "keep the array alive")
 
 
 def _read_only(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -121,10 +129,11 @@ class CpuRuntime(Runtime):
                 operation="upload",
                 phase="allocate",
             )
+        buffer = NativeBuffer(lib, out[0], nbytes)
         if nbytes:
             target = np.frombuffer(ffi.buffer(data[0], nbytes), value.dtype)
             target.reshape(value.shape)[...] = value
-        return NativeBuffer(lib, out[0], nbytes)
+        return buffer
 
     def compile(self, program: Program, optimize: bool) -> NativeExecutable:
         """Compile a program."""
@@ -266,7 +275,11 @@ class _Token:
             out = self._ffi.new("uint64_t *")
             self._lib.pet_token_create(out)
             handle = self._handle = out[0]
-            self._hook = self._scope.attach(lambda: self._lib.pet_token_cancel(handle))
+            try:
+                self._hook = self._scope.attach(lambda: self._lib.pet_token_cancel(handle))
+            except CancelledError:
+                self._lib.pet_token_release(handle)
+                raise
         return self._handle
 
     def __exit__(self, *_: object) -> None:
@@ -299,8 +312,8 @@ def _status_name(status: int) -> str:
 
 def _error(ffi: Any, status: int, error: Any, program: Program, phase: str) -> Exception:
     """The exception for a failed job, with the user's line of the instruction."""
-    # By instruction, not by `error.source`: that numbers the lines of the program that was compiled,
-    # which may be another of the same structure.
+    # By instruction, not by `error.source`: that numbers the lines of the program that was
+    # compiled, which may be another of the same structure.
     known = error.instruction < len(program.operations)
     operation = program.operations[error.instruction] if known else ""
     where = program.sources[error.instruction] if known else None
