@@ -178,6 +178,14 @@ class _Encoder:
             self.result_types.append(self.type_id(node.shape, node.dtype))
             results = 1
         inputs = node.inputs
+        if len(inputs) > row.max_operands:
+            raise UnsupportedError(
+                f"{op.name}: {len(inputs)} operands, an instruction has at most {row.max_operands}",
+                "apply it to groups, then to their results",
+                node.src,
+                operation=op.name,
+                phase="compile",
+            )
         try:
             self.operands.extend([ids[array.serial] for array in inputs])
         except KeyError:  # a leaf that is used for the first time
@@ -272,7 +280,7 @@ def encode(
 
     Raises:
         TraceError: a placeholder that is no formal. InvalidHandleError: a deleted array.
-        UnsupportedError: an op without kernel and body.
+        UnsupportedError: an op without kernel and body, or with too many operands.
     """
     encoder = _Encoder(supports, scalar_slots, bake)
     for index, formal in enumerate(formals):

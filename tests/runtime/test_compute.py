@@ -95,3 +95,10 @@ def test_the_age_of_a_shared_literal_is_no_part_of_the_structure() -> None:
 
     assert digest(3.5, 4.5) == digest(2.5, 0.8125)
     assert older.shape == x.shape
+
+
+def test_more_operands_than_an_instruction_has_are_refused() -> None:
+    pieces = [et.array([1.0])] * 65_535
+    encode([et.concatenate(pieces)], (), lambda opcode: True)
+    with pytest.raises(et.errors.UnsupportedError, match=r"65536 operands, .* at most 65535"):
+        encode([et.concatenate([*pieces, *pieces[:1]])], (), lambda opcode: True)
