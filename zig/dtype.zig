@@ -23,7 +23,7 @@ pub const DType = enum(u8) {
     pub const count = 13;
 
     pub fn isValid(d: DType) bool {
-        return @intFromEnum(d) < count;
+        return @backingInt(d) < count;
     }
 
     pub fn bytes(d: DType) u8 {
@@ -37,12 +37,12 @@ pub const DType = enum(u8) {
     }
 
     pub fn isFloat(d: DType) bool {
-        return @intFromEnum(d) >= @intFromEnum(DType.f16);
+        return @backingInt(d) >= @backingInt(DType.f16);
     }
 
     /// Integers of either sign; bool is not one.
     pub fn isInteger(d: DType) bool {
-        return d != .bool and @intFromEnum(d) <= @intFromEnum(DType.i64);
+        return d != .bool and @backingInt(d) <= @backingInt(DType.i64);
     }
 
     pub fn isSigned(d: DType) bool {
@@ -108,7 +108,8 @@ pub fn Storage(comptime d: DType) type {
     };
 }
 
-/// The type that arithmetic on `d` is done in: half types widen to float32 and round once at the store.
+/// The type that arithmetic on `d` is done in: half types widen to float32 and round once, at the
+/// store.
 pub fn Compute(comptime d: DType) type {
     return switch (d) {
         .f16, .bf16 => f32,
@@ -119,7 +120,7 @@ pub fn Compute(comptime d: DType) type {
 comptime {
     assert(@sizeOf(Bf16) == 2);
     for (0..DType.count) |i| {
-        const d: DType = @enumFromInt(i);
+        const d: DType = @fromBackingInt(@intCast(i));
         assert(@sizeOf(Storage(d)) == d.bytes());
     }
 }

@@ -15,7 +15,8 @@ pub fn writeHeader(w: *Writer) Writer.Error!void {
         \\ * zig/abi_types.zig; do not edit.
         \\ *
         \\ * Every function returns one of PET_STATUS_* as uint32_t. Handles are numbers with a
-        \\ * generation: using one after its release is an error, never a crash. 0 is never a handle.
+        \\ * generation: using one after its release is an error, never a crash. 0 is never a
+        \\ * handle.
         \\ */
         \\#ifndef PYEFFECT_TORCH_H
         \\#define PYEFFECT_TORCH_H

@@ -186,8 +186,10 @@ fn parseQuota(text: []const u8) ?u32 {
 
 fn quotaCores(quota_text: []const u8, period_text: []const u8) ?u32 {
     const blank = " \n";
-    const quota = std.fmt.parseInt(i64, std.mem.trim(u8, quota_text, blank), 10) catch return null;
-    const period = std.fmt.parseInt(i64, std.mem.trim(u8, period_text, blank), 10) catch return null;
+    const quota_word = std.mem.trim(u8, quota_text, blank);
+    const period_word = std.mem.trim(u8, period_text, blank);
+    const quota = std.fmt.parseInt(i64, quota_word, 10) catch return null;
+    const period = std.fmt.parseInt(i64, period_word, 10) catch return null;
     if (quota <= 0 or period <= 0) return null;
     const cores = @divTrunc(quota - 1, period) + 1;
     return @intCast(@min(cores, 8192));

@@ -202,8 +202,62 @@ test "capacities are errors" {
 const program_length = 12;
 const operand_count = 5;
 
-/// A random program over float32 and int32 operands of mixed layouts, run as one region and as one
-/// region for each operation: fusing must not change a bit.
+const random_codes = [_]elementwise.TileOp{
+    .add,
+    .subtract,
+    .multiply,
+    .multiply,
+    .add,
+    .maximum,
+    .tanh,
+    .square,
+    .abs,
+};
+
+/// A float32 operand of `dims` in a random layout.
+fn randomOperand(random: std.Random, dims: [2]u64) Operand {
+    const row: i64 = @intCast(dims[1]);
+    const column: i64 = @intCast(dims[0]);
+    const strides: [2]i64 = switch (random.uintLessThan(u32, 6)) {
+        0 => .{ 0, 0 },
+        1 => .{ 0, 1 },
+        2 => .{ 1, 0 },
+        3 => .{ 1, column },
+        4 => .{ 2 * row, 2 },
+        else => .{ row, 1 },
+    };
+    return strided(.f32, &dims, &strides);
+}
+
+/// One operation in a region of its own, from operands at `sources` to dense float32 at `out`.
+fn runAlone(
+    code: elementwise.TileOp,
+    dims: [2]u64,
+    operands: []const Operand,
+    sources: [2][*]u8,
+    out: [*]u8,
+) !void {
+    var single: Builder = .init(&dims);
+    var registers: [2]elementwise.Register = undefined;
+    for (registers[0..operands.len], operands, 1..) |*register, operand, i| {
+        register.* = try single.addLoad(operand, @intCast(i));
+    }
+    const result = try single.addOp(code, .f32, .f32, registers[0..operands.len], 0);
+    try single.addStore(result, .f32, 0);
+    const g = try single.finish();
+    const ptrs = [_][*]u8{ out, sources[0], sources[1] };
+    try execute(&g, ptrs[0 .. 1 + operands.len]);
+}
+
+fn expectSameBits(want: []const f32, got: []const f32) !void {
+    for (want, got) |a, b| {
+        if (std.math.isNan(a) and std.math.isNan(b)) continue;
+        try testing.expectEqual(@as(u32, @bitCast(a)), @as(u32, @bitCast(b)));
+    }
+}
+
+/// A random program over float32 operands of mixed layouts, run as one region and as one region for
+/// each operation: fusing must not change a bit.
 fn checkRandomProgram(random: std.Random) !void {
     const dims = [_]u64{ random.intRangeAtMost(u64, 1, 40), random.intRangeAtMost(u64, 1, 90) };
     const n = dims[0] * dims[1];
@@ -214,76 +268,39 @@ fn checkRandomProgram(random: std.Random) !void {
     defer testing.allocator.free(temporaries);
     const fused_out = try testing.allocator.alloc(f32, 2 * n);
     defer testing.allocator.free(fused_out);
-    var operands: [operand_count]Operand = undefined;
-    for (&operands) |*o| {
-        const row: i64 = @intCast(dims[1]);
-        const column: i64 = @intCast(dims[0]);
-        const strides: [2]i64 = switch (random.uintLessThan(u32, 6)) {
-            0 => .{ 0, 0 },
-            1 => .{ 0, 1 },
-            2 => .{ 1, 0 },
-            3 => .{ 1, column },
-            4 => .{ 2 * row, 2 },
-            else => .{ row, 1 },
-        };
-        o.* = strided(.f32, &dims, &strides);
-    }
     var fused: Builder = .init(&dims);
+    // What a step may read: where each operand and each result before it lies, and its register.
+    var operands: [operand_count + program_length]Operand = undefined;
+    var places: [operand_count + program_length][*]u8 = undefined;
     var registers: [operand_count + program_length]elementwise.Register = undefined;
-    var ptrs: [2 + operand_count][*]u8 = @splat(pointer(memory));
-    ptrs[0] = pointer(fused_out);
-    ptrs[1] = pointer(fused_out[n..]);
-    for (&operands, 0..) |o, i| registers[i] = try fused.addLoad(o, @intCast(2 + i));
-    for (0..program_length) |step| {
-        const known = operand_count + step;
+    for (0..operand_count) |i| {
+        operands[i] = randomOperand(random, dims);
+        places[i] = pointer(memory);
+        registers[i] = try fused.addLoad(operands[i], @intCast(2 + i));
+    }
+    for (operand_count..operand_count + program_length) |known| {
         const left = random.uintLessThan(usize, known);
         const right = random.uintLessThan(usize, known);
-        const codes = [_]elementwise.TileOp{
-            .add,
-            .subtract,
-            .multiply,
-            .multiply,
-            .add,
-            .maximum,
-            .tanh,
-            .square,
-            .abs,
-        };
-        const code = codes[random.uintLessThan(usize, codes.len)];
-        const two = code.arity() == 2;
+        const code = random_codes[random.uintLessThan(usize, random_codes.len)];
+        const arity: usize = if (code.arity() == 2) 2 else 1;
         const pair = [_]elementwise.Register{ registers[left], registers[right] };
-        registers[known] = try fused.addOp(code, .f32, .f32, pair[0..if (two) 2 else 1], 0);
-        var single: Builder = .init(&dims);
-        var single_ptrs: [3][*]u8 = undefined;
-        var sources: [2]elementwise.Register = undefined;
-        for (&sources, [2]usize{ left, right }, 1..) |*source, operand, i| {
-            const stored = operand >= operand_count;
-            const o: Operand = if (stored) .contiguous(.f32, &dims) else operands[operand];
-            source.* = try single.addLoad(o, @intCast(i));
-            single_ptrs[i] = if (stored)
-                pointer(temporaries[(operand - operand_count) * n ..])
-            else
-                pointer(memory);
-        }
-        single_ptrs[0] = pointer(temporaries[step * n ..]);
-        const result = try single.addOp(code, .f32, .f32, sources[0..if (two) 2 else 1], 0);
-        try single.addStore(result, .f32, 0);
-        const g = try single.finish();
-        try execute(&g, &single_ptrs);
+        registers[known] = try fused.addOp(code, .f32, .f32, pair[0..arity], 0);
+        operands[known] = .contiguous(.f32, &dims);
+        places[known] = pointer(temporaries[(known - operand_count) * n ..]);
+        const read = [_]Operand{ operands[left], operands[right] };
+        const sources = [_][*]u8{ places[left], places[right] };
+        try runAlone(code, dims, read[0..arity], sources, places[known]);
     }
-    try fused.addStore(registers[operand_count + program_length - 1], .f32, 0);
-    try fused.addStore(registers[operand_count + program_length / 2], .f32, 1);
+    const stored = [_]usize{ program_length - 1, program_length / 2 };
+    for (stored, 0..) |step, s| {
+        try fused.addStore(registers[operand_count + step], .f32, @intCast(s));
+    }
     const g = try fused.finish();
-    try execute(&g, &ptrs);
-    for ([2]usize{ program_length - 1, program_length / 2 }, 0..) |step, s| {
-        const want: []const u32 = @ptrCast(temporaries[step * n ..][0..n]);
-        const got: []const u32 = @ptrCast(fused_out[s * n ..][0..n]);
-        for (want, got) |a, b| {
-            const both_nan = std.math.isNan(
-                @as(f32, @bitCast(a)),
-            ) and std.math.isNan(@as(f32, @bitCast(b)));
-            if (!both_nan) try testing.expectEqual(a, b);
-        }
+    const outs = [_][*]u8{ pointer(fused_out), pointer(fused_out[n..]) };
+    const sources: [operand_count][*]u8 = @splat(pointer(memory));
+    try execute(&g, &(outs ++ sources));
+    for (stored, 0..) |step, s| {
+        try expectSameBits(temporaries[step * n ..][0..n], fused_out[s * n ..][0..n]);
     }
 }
 

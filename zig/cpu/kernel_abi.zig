@@ -45,7 +45,8 @@ pub const TaskContext = extern struct {
     }
 };
 
-/// One task of one instruction. `ptrs` are the addresses of element 0 of each operand, results first.
+/// One task of one instruction. `ptrs` are the addresses of element 0 of each operand, with the
+/// results first.
 pub const KernelFn = *const fn (
     geometry: *const anyopaque,
     ptrs: [*]const [*]u8,
@@ -64,9 +65,9 @@ pub const Work = extern struct {
     cost_ns: u64,
     /// Tasks below this number all finish before any other starts; 0: one phase.
     phase_task_count: u64 = 0,
-    /// Memory shared by the tasks of one run of the instruction (64-byte aligned, contents undefined
-    /// at entry), for what the first phase hands to the second. When it is not 0 its address is
-    /// passed as one more pointer after the last operand's.
+    /// Memory shared by the tasks of one run of the instruction (64-byte aligned, contents
+    /// undefined at entry), for what the first phase hands to the second. When it is not 0 its
+    /// address is passed as one more pointer after the last operand's.
     shared_bytes: u64 = 0,
 };
 
