@@ -13,6 +13,7 @@ const TaskContext = kernel_abi.TaskContext;
 const Isa = @import("isa.zig").Isa;
 const shapes = @import("gemm_shapes.zig");
 const tile = @import("attention_tile.zig");
+const attention_few = @import("attention_few.zig");
 const gemm = @import("gemm.zig");
 const math = @import("math.zig");
 
@@ -71,10 +72,17 @@ pub fn plan(
     var g = tile.describe(&q, &k, &v, mask_pointer, attributes, isa);
     const shape = shapes.shapeOf(isa, .of(q.dtype));
     const bytes = shapes.Kind.of(q.dtype).bytes();
+    const in_rows = k.strides[3] == 1 and v.strides[3] == 1;
+    const few = in_rows and g.queries <= attention_few.queries_max;
+    g.few_queries = @intFromBool(few);
+    const elements = if (few)
+        attention_few.scratchElements(g.width, g.value_width)
+    else
+        Scratch.of(&g, shape.cols()).total;
     g.work = .{
         .task_count = g.batch * g.heads * g.query_tiles,
-        .scratch_bytes = Scratch.of(&g, shape.cols()).total * bytes,
-        .cost_ns = tile.pairCount(&g) *| (g.width + g.value_width + 16) / shape.rate,
+        .scratch_bytes = elements * bytes,
+        .cost_ns = tile.costNs(&g, g.width +| g.value_width +| 16, shape.rate, q.dtype.bytes()),
     };
     return g;
 }
@@ -89,7 +97,10 @@ pub fn run(
     const g: *const Geometry = @ptrCast(@alignCast(geometry));
     const d: DType = @fromBackingInt(@as(u8, @intCast(g.dtype)));
     switch (d) {
-        inline .f16, .bf16, .f32, .f64 => |c| Forward(c).run(g, ptrs, task, ctx),
+        inline .f16, .bf16, .f32, .f64 => |c| {
+            if (g.few_queries == 1) return attention_few.Few(c).run(g, ptrs, task, ctx);
+            Forward(c).run(g, ptrs, task, ctx);
+        },
         else => unreachable,
     }
 }
@@ -261,10 +272,12 @@ fn Forward(comptime d: DType) type {
                 for (0..count) |i| {
                     const query = column + i;
                     const inverse = if (sums[query] == 0) 0 else 1 / sums[query];
-                    for (0..g.value_width) |x| {
-                        const panel = x / t.cols * t.cols * t.cols;
-                        const y = turned[panel + i * t.cols + x % t.cols] * inverse;
-                        out[query * g.value_width + x] = gemm.narrow(d, y);
+                    const row_out = out + query * g.value_width;
+                    var x: u64 = 0;
+                    while (x < g.value_width) : (x += t.cols) {
+                        const line = turned + x * t.cols + i * t.cols;
+                        for (line[0..t.cols]) |*y| y.* *= inverse;
+                        gemm.storeRow(d, row_out + x, line, @min(t.cols, g.value_width - x));
                     }
                 }
             }

@@ -112,7 +112,7 @@ pub fn plan(
     g.work = .{
         .task_count = owners * g.chunks,
         .scratch_bytes = Scratch.of(&g, shape.cols()).total * kind.bytes(),
-        .cost_ns = tile.pairCount(&g) *| width_sum / shape.rate,
+        .cost_ns = tile.costNs(&g, width_sum, shape.rate, q.dtype.bytes()),
     };
     if (!in_place) {
         g.work.shared_bytes = dq_elements * g.chunks * kind.bytes();
@@ -239,9 +239,7 @@ fn Backward(comptime d: DType) type {
 
         fn store(p: [*]u8, row: u64, count: u64, width: u64, from: [*]const T, step: u64) void {
             const to = @as([*]t.S, @ptrCast(@alignCast(p))) + row * width;
-            for (0..count) |r| for (0..width) |i| {
-                to[r * width + i] = gemm.narrow(d, from[r * step + i]);
-            };
+            for (0..count) |r| gemm.storeRow(d, to + r * width, from + r * step, width);
         }
 
         fn visitPair(w: *const Work, pair: Pair) void {

@@ -329,6 +329,27 @@ test "heads in groups, strided operands" {
     }
 }
 
+test "a few queries: every dtype and mask, no whole vectors, groups" {
+    inline for (harness.float_dtypes) |d| {
+        inline for (.{ .none, .boolean, .added }) |mask| {
+            try check(d, .{
+                .batch = 2,
+                .heads = 4,
+                .key_heads = 2,
+                .queries = 3,
+                .keys = 275,
+                .width = 21,
+                .value_width = 37,
+                .mask = mask,
+                .mask_axes = .{ true, false, true, true },
+                .causal = true,
+            });
+        }
+        try check(d, .{ .queries = 1, .keys = 6, .width = 64, .value_width = 64, .window = 4 });
+        try check(d, .{ .queries = 4, .keys = 2, .causal = true }); // two queries see nothing
+    }
+}
+
 test "no queries, no keys" {
     try check(.f32, .{ .queries = 0, .keys = 4 });
     try check(.f32, .{ .queries = 4, .keys = 0 });

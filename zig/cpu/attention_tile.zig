@@ -38,6 +38,9 @@ pub const Geometry = extern struct {
     causal: u32,
     /// Gradient: 1 if dq is summed in its own memory.
     dq_in_place: u32,
+    /// Forward: 1 if there are so few queries that `attention_few.zig` takes them.
+    few_queries: u32,
+    reserved: u32,
     window: i64,
     scale: f64,
     batch: u64,
@@ -151,6 +154,12 @@ pub fn pairCount(g: *const Geometry) u64 {
     const all = rows *| g.keys;
     const seen = if (g.window > 0) @min(all, rows *| @as(u64, @intCast(g.window))) else all;
     return if (g.causal == 1 and g.window == 0 and g.keys == g.queries) seen / 2 + rows else seen;
+}
+
+/// A rough cost in nanoseconds: `work` operations for each pair, and reading keys and values.
+pub fn costNs(g: *const Geometry, work: u64, rate: u64, element_bytes: u64) u64 {
+    const elements = g.batch *| g.key_heads *| g.keys *| (g.width +| g.value_width);
+    return pairCount(g) *| work / rate +| elements *| element_bytes / 20;
 }
 
 /// Tiles in the computing type of `d`.

@@ -230,6 +230,37 @@ pub inline fn narrow(comptime d: DType, x: shapes.Kind.of(d).Type()) Storage(d) 
     };
 }
 
+/// Stores `count` elements, rounded to the storage of `d`.
+pub fn storeRow(
+    comptime d: DType,
+    to: [*]Storage(d),
+    from: [*]const shapes.Kind.of(d).Type(),
+    count: u64,
+) void {
+    const lanes = comptime shapes.shapeOf(shapes.here, .of(d)).lanes;
+    var i: u64 = 0;
+    switch (d) {
+        .f16 => while (i + lanes <= count) : (i += lanes) {
+            const v: @Vector(lanes, f32) = from[i..][0..lanes].*;
+            const half: @Vector(lanes, f16) = @floatCast(v);
+            to[i..][0..lanes].* = half;
+        },
+        .bf16 => while (i + lanes <= count) : (i += lanes) {
+            const U = @Vector(lanes, u32);
+            const v: @Vector(lanes, f32) = from[i..][0..lanes].*;
+            const bits: U = @bitCast(v);
+            const high = bits >> @splat(16);
+            const odd = high & @as(U, @splat(1));
+            const rounded = (bits +% @as(U, @splat(0x7fff)) +% odd) >> @splat(16);
+            const quiet = high | @as(U, @splat(0x40));
+            const half: @Vector(lanes, u16) = @truncate(@select(u32, v != v, quiet, rounded));
+            @as(*align(2) @Vector(lanes, u16), @ptrCast(to + i)).* = half;
+        },
+        else => {},
+    }
+    while (i < count) : (i += 1) to[i] = narrow(d, from[i]);
+}
+
 pub fn Blocked(comptime d: DType) type {
     return struct {
         const S = Storage(d);
@@ -327,7 +358,7 @@ pub fn Blocked(comptime d: DType) type {
                 const to = c + i * g.c_row_stride + part.col_begin * g.c_col_stride;
                 const count = part.col_end - part.col_begin;
                 if (g.c_col_stride == 1) {
-                    for (0..count) |j| to[j] = narrow(d, from[j]);
+                    storeRow(d, to, from, count);
                 } else {
                     for (0..count) |j| to[j * g.c_col_stride] = narrow(d, from[j]);
                 }

@@ -164,8 +164,11 @@ pub fn Thin(comptime d: DType) type {
                     const c = @as([*]S, @ptrCast(@alignCast(p.c))) + batch * size;
                     for (0..g.m) |r| {
                         const to = c + r * g.c_row_stride + part.col_begin * g.c_col_stride;
-                        for (0..cols) |j| {
-                            to[j * g.c_col_stride] = gemm.narrow(d, sums[r * cols + j]);
+                        const from = sums + r * cols;
+                        if (g.c_col_stride == 1) {
+                            gemm.storeRow(d, to, from, cols);
+                        } else for (0..cols) |j| {
+                            to[j * g.c_col_stride] = gemm.narrow(d, from[j]);
                         }
                     }
                 }
