@@ -176,7 +176,8 @@ def _busy() -> bool:
     Hashing and comparing structures are calls of optree too, wherever they are written.
     """
     here = threading.get_ident()
-    for thread, frame in sys._current_frames().items():
+    frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]  there is no other way
+    for thread, frame in frames.items():
         if thread == here or frame.f_code is _stop_here.__code__:
             continue
         caller: FrameType | None = frame
