@@ -31,8 +31,10 @@ def donated_leaves(
     """
     if not donate_argnums:
         return []
-    count = len(dynamic) + len(static_argnums)
-    static = {number % count for number in static_argnums}
+    count = len(dynamic)
+    for number in sorted(set(static_argnums)):
+        count += number <= count  # one further back was left to its default
+    static = {number % count for number in static_argnums if number < count}
     donate = argument_indices(f"jit({name}): donate_argnums", tuple(donate_argnums), count)
     out: list[int] = []
     rest = iter(dynamic)

@@ -20,10 +20,12 @@ from pyeffect_torch.api.signatures import (
     Entry,
     Last,
     Stats,
+    capacity,
     difference,
     key_of,
     numbers,
     split_statics,
+    static_parameters,
 )
 from pyeffect_torch.core import late, source, tree
 from pyeffect_torch.core.array import (
@@ -366,7 +368,8 @@ def jit(
 
     Args:
         f: a pure function of pytrees of arrays, NumPy arrays and Python numbers.
-        static_argnums, static_argnames: hashable arguments that are part of the signature.
+        static_argnums, static_argnames: hashable arguments that are part of the signature; one
+            named by either is static however it is passed.
         donate_argnums: arguments whose memory the results may take; they are deleted by a
             successful call and untouched by a failed one.
         cache_capacity: how many signatures are kept; the least recently made is dropped.
@@ -388,12 +391,10 @@ def jit(
         raise ArgumentError(
             f"jit: expected a function, got {type(f).__name__}", "pass the function itself"
         )
-    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     return Compiled(
         f,
-        numbers("static_argnums", static_argnums),
-        names,
+        *static_parameters(f, static_argnums, static_argnames),
         numbers("donate_argnums", donate_argnums),
-        cache_capacity,
+        capacity(cache_capacity),
         optimize,
     )

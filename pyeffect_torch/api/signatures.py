@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pyeffect_torch.core import tree
 from pyeffect_torch.core.errors import ArgumentError
@@ -12,6 +14,8 @@ from pyeffect_torch.core.flattener import Flattener
 from pyeffect_torch.core.trace import Trace
 from pyeffect_torch.runtime.base import Executable, Runtime
 from pyeffect_torch.runtime.wire import Program
+
+_EITHER: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 @dataclass(slots=True, eq=False)
@@ -134,3 +138,57 @@ def numbers(what: str, value: Any) -> tuple[int, ...]:
     if not all(isinstance(n, int) and not isinstance(n, bool) for n in found):
         raise ArgumentError(f"jit: {what} must be ints, got {value!r}", "pass positions")
     return tuple(found)
+
+
+def capacity(value: Any) -> int:
+    """Return the `cache_capacity` of `jit`, which is 1 or more."""
+    if not isinstance(value, int) or value < 1:
+        raise ArgumentError(f"jit: cache_capacity is {value!r}", "keep one signature at least")
+    return value
+
+
+def static_parameters(
+    f: Callable[..., Any], argnums: Any, argnames: Any
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return positions and names of static parameters, each completed by the other.
+
+    So a parameter is static whether it is passed by position or by keyword. Without a signature
+    (some builtins) they stay as they are.
+
+    Raises:
+        ArgumentError: a position or a name that `f` does not have.
+    """
+    given = numbers("static_argnums", argnums)
+    names = [argnames] if isinstance(argnames, str) else list(argnames)
+    if not given and not names:
+        return (), ()
+    try:
+        parameters = inspect.signature(f).parameters
+    except (TypeError, ValueError):
+        return given, tuple(names)
+    kinds = {parameter.kind for parameter in parameters.values()}
+    open_names = inspect.Parameter.VAR_KEYWORD in kinds
+    placed = [n for n, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, _EITHER)]
+    label = getattr(f, "__name__", "f")
+    found: list[int] = []
+    for number in given:
+        if inspect.Parameter.VAR_POSITIONAL not in kinds:
+            if not -len(placed) <= number < len(placed):
+                raise ArgumentError(
+                    f"jit({label}): static_argnums {number} is out of range for its {len(placed)} "
+                    "positional parameters",
+                    "correct the position",
+                )
+            number %= len(placed)
+        found.append(number)
+        if 0 <= number < len(placed) and parameters[placed[number]].kind is _EITHER:
+            names.append(placed[number])
+    for name in names:
+        if name not in parameters and not open_names:
+            raise ArgumentError(
+                f"jit({label}): static_argnames {name!r} is no parameter",
+                f"use one of {list(parameters)}",
+            )
+        if name in placed:
+            found.append(placed.index(name))
+    return tuple(dict.fromkeys(found)), tuple(dict.fromkeys(names))

@@ -15,9 +15,11 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from pyeffect_torch.core import source
 from pyeffect_torch.core.dtypes import DType
-from pyeffect_torch.core.errors import ForeignHandleError, InvalidHandleError
+from pyeffect_torch.core.errors import DTypeError, ForeignHandleError, InvalidHandleError
 from pyeffect_torch.core.methods import Methods
 from pyeffect_torch.core.op import (
     Affine,
@@ -40,6 +42,7 @@ RUNTIME_SHIFT: Final = 8
 """From this bit on, one bit for each runtime whose buffers the array depends on."""
 
 _serials = itertools.count(1)
+_SMALL: Final = 6e4  # every floating dtype has numbers of this size
 _BLOCK_BITS: Final = 6  # a path without an anchor has at most 64 nodes
 
 
@@ -234,8 +237,23 @@ def from_buffers(bufs: Sequence[Any], types: Sequence[Type], flags: int) -> list
 
 
 def literal(value: Any, dtype: DType) -> Array:
-    """Return a 0-d constant that is embedded wherever it is met; it belongs to no runtime."""
-    return make(LITERAL, (), dtype.type(value), (), dtype)
+    """Return a 0-d constant that is embedded wherever it is met; it belongs to no runtime.
+
+    A number above the largest of a floating dtype is infinite, without a warning.
+
+    Raises:
+        DTypeError: an int that has no value of `dtype`.
+    """
+    if -_SMALL < value < _SMALL:
+        return make(LITERAL, (), dtype.type(value), (), dtype)
+    try:
+        with np.errstate(over="ignore"):
+            return make(LITERAL, (), dtype.type(value), (), dtype)
+    except OverflowError:
+        raise DTypeError(
+            f"an int of {int(value).bit_length()} bits does not fit {dtype.name}",
+            "write a float, or use another dtype",
+        ) from None
 
 
 def placeholder(shape: Shape, dtype: DType, what: str) -> Array:

@@ -116,6 +116,10 @@ class Methods:
     def __float__(self) -> float:
         return float(self._scalar("float"))
 
+    def __format__(self, spec: str) -> str:
+        """The text of the array; with a format, of its one value, which is computed."""
+        return format(self._scalar("format"), spec) if spec else str(self)
+
     def __complex__(self) -> complex:
         return complex(self._scalar("complex"))
 

@@ -6,16 +6,21 @@ nodes only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 
 from pyeffect_torch.core import dtypes, late
 from pyeffect_torch.core.array import Array, bind, literal
 from pyeffect_torch.core.dtypes import DType
-from pyeffect_torch.core.errors import ArgumentError, DTypeError, ShapeError
+from pyeffect_torch.core.errors import ArgumentError, DTypeError, EffectTorchError, ShapeError
 from pyeffect_torch.core.op import Shape
+
+RANK_MAX: Final = 16
+ELEMENTS_MAX: Final = 1 << 48
+"""The limits of a program (`LIMITS` of the wire format)."""
 
 
 def describe(array: Array) -> str:
@@ -64,6 +69,12 @@ def _dtype_of_number(value: bool | int | float) -> DType:
     return dtypes.int64 if isinstance(value, int) else dtypes.float32
 
 
+def shown(value: int) -> str:
+    """An int as messages write it: Python refuses to print one of thousands of digits."""
+    bits = value.bit_length()
+    return str(value) if bits <= 128 else f"of {bits} bits"
+
+
 def number(name: str, value: bool | int | float, dtype: DType) -> Array:
     """Return a Python number as a 0-d literal of `dtype`, which belongs to the other operand.
 
@@ -88,8 +99,8 @@ def number(name: str, value: bool | int | float, dtype: DType) -> Array:
         info = np.iinfo(dtype)
         if not info.min <= value <= info.max:
             raise DTypeError(
-                f"{name}: the number {value} does not fit {dtype.name}",
-                "cast the array to a wider dtype",
+                f"{name}: the number {shown(value)} does not fit {dtype.name}",
+                "use a wider dtype",
             )
     return literal(value, dtype)
 
@@ -156,9 +167,11 @@ def _two_numbers(name: str, a: float, b: float) -> tuple[Array, Array]:
 
 def mixed_dtypes(name: str, a: Array, b: Array) -> DTypeError:
     """The error for operands of two dtypes."""
+    # The one that holds more of the other's values: floats before ints before bools, then by width.
+    wider = max(a.dtype, b.dtype, key=lambda d: (dtypes.is_float(d), d.kind in "iu", d.itemsize))
     return DTypeError(
         f"{name}: mixed dtypes, {describe(a)} and {describe(b)}",
-        f"cast one of them, for example y.astype({a.dtype.name!r})",
+        f"cast one of them, for example {'y' if wider is a.dtype else 'x'}.astype({wider.name!r})",
     )
 
 
@@ -197,6 +210,8 @@ def normalize_axis(name: str, axis: Any, rank: int) -> int:
     """
     try:
         index = axis.__index__()
+    except EffectTorchError:
+        raise  # an array that is no int, or has no value: it says so
     except (AttributeError, TypeError):
         raise ArgumentError(
             f"{name}: axis must be an int, got {type(axis).__name__}", "pass an int"
@@ -234,13 +249,30 @@ def shape_of(name: str, shape: Any) -> Shape:
     extents = shape if isinstance(shape, (tuple, list)) else (shape,)
     try:
         out = tuple(extent.__index__() for extent in extents)
+    except EffectTorchError:
+        raise  # an array that is no int, or has no value: it says so
     except (AttributeError, TypeError):
         raise ArgumentError(
             f"{name}: a shape is a sequence of ints, got {shape!r}", "pass ints"
         ) from None
     if any(extent < 0 for extent in out):
         raise ShapeError(f"{name}: negative extent in shape {list(out)}", "use extents >= 0")
+    check_size(name, out)
     return out
+
+
+def check_size(name: str, shape: Shape) -> None:
+    """Raise `ShapeError` for a shape that no program can hold, whatever the memory."""
+    if len(shape) > RANK_MAX:
+        raise ShapeError(
+            f"{name}: shape {list(shape)} has {len(shape)} axes",
+            f"use at most {RANK_MAX} axes",
+        )
+    if math.prod(extent or 1 for extent in shape) > ELEMENTS_MAX:
+        raise ShapeError(
+            f"{name}: shape {list(shape)} has too many elements",
+            "use at most 2**48 elements, zero extents counted as one",
+        )
 
 
 def require_float(name: str, array: Array) -> None:

@@ -253,6 +253,8 @@ def _static(name: str, value: Any) -> int | float:
         value = value.item()
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ArgumentError(f"{name}: takes finite numbers, got {value}", "pass finite numbers")
     if isinstance(value, (int, float)):  # a bool counts as 0 or 1
         return int(value) if isinstance(value, bool) else value
     raise ArgumentError(f"{name}: takes numbers, got {type(value).__name__}", "pass numbers")

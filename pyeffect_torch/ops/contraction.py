@@ -20,7 +20,7 @@ from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from pyeffect_torch.core.op import Domain, Multilinear, Sample, Shape, declare
 from pyeffect_torch.ops import base, domains
-from pyeffect_torch.ops.base import describe, mixed_dtypes, normalize_axis, operand
+from pyeffect_torch.ops.base import describe, is_number, mixed_dtypes, normalize_axis, operand
 from pyeffect_torch.ops.parameters import DotParams
 from pyeffect_torch.ops.shape import (
     inverse_permutation,
@@ -184,6 +184,11 @@ def product_operands(name: str, a: Any, b: Any) -> tuple[Array, Array]:
         DTypeError: mixed dtypes, or bool.
     """
     x, y = operand(name, a), operand(name, b)
+    if is_number(a) or is_number(b):
+        raise ShapeError(
+            f"{name}: needs arrays with axes, got the number {a if is_number(a) else b!r}",
+            "use * to multiply by a number",
+        )
     check_dtypes(name, x, y)
     if x.dtype is dtypes.int8:
         return _f.cast(x, dtypes.int32), _f.cast(y, dtypes.int32)

@@ -18,6 +18,7 @@ from pyeffect_torch.core.array import PLACEHOLDER_FLAG, Array, bind
 from pyeffect_torch.core.errors import (
     ArgumentError,
     DTypeError,
+    EffectTorchError,
     IndexOutOfBoundsError,
     ShapeError,
     TraceError,
@@ -99,6 +100,8 @@ def _entries(index: Any) -> list[Any]:
         else:
             try:
                 entries.append(entry.__index__())
+            except EffectTorchError:
+                raise  # it says what is wrong
             except (AttributeError, TypeError):
                 raise ArgumentError(
                     f"an index is made of ints, slices, None, ... and integer arrays, got "
@@ -264,6 +267,8 @@ def plan(x: Array, index: Any) -> Plan:
 def _bounds(entry: slice, extent: int) -> tuple[int, int, int]:
     try:
         return entry.indices(extent)
+    except EffectTorchError:
+        raise  # a bound without a value says so
     except TypeError:
         raise ArgumentError(
             f"slice bounds must be ints or None, got {entry}", "use et.dynamic_slice otherwise"

@@ -24,6 +24,10 @@ def host_array(obj: Any, target: DType | None) -> np.ndarray[Any, Any]:
         ShapeError: rows of unequal length.
     """
     value = _as_numpy(obj)
+    if isinstance(obj, np.ma.MaskedArray) and np.ma.is_masked(obj):
+        raise ArgumentError(
+            "array: a masked array has elements without a value", "pass obj.filled(value)"
+        )
     if target is None and isinstance(obj, (list, tuple)) and not holds(obj, np.generic):
         if value.dtype.kind == "u":
             raise DTypeError("array: an int does not fit int64", "pass dtype='uint64'")
@@ -31,8 +35,22 @@ def host_array(obj: Any, target: DType | None) -> np.ndarray[Any, Any]:
     found = host_dtype("array", value)
     native = value.astype(found, copy=False)  # foreign byte order
     if target is not None and target is not found:
+        if isinstance(obj, (list, tuple)) and not holds(obj, np.generic):
+            _check_ints(native, target)
         native = saturating_cast(native, target)
     return np.ascontiguousarray(native).reshape(native.shape)
+
+
+def _check_ints(value: np.ndarray[Any, Any], target: DType) -> None:
+    """Raise `DTypeError` for a Python int that does not fit, as for one that stands alone."""
+    if value.dtype.kind not in "iu" or target.kind not in "iu" or not value.size:
+        return
+    info = np.iinfo(target)
+    for number in (int(value.min()), int(value.max())):
+        if not info.min <= number <= info.max:
+            raise DTypeError(
+                f"array: the number {number} does not fit {target.name}", "use a wider dtype"
+            )
 
 
 def host_dtype(name: str, value: np.ndarray[Any, Any] | np.generic) -> DType:

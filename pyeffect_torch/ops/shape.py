@@ -15,10 +15,10 @@ import numpy as np
 from pyeffect_torch.core import late
 from pyeffect_torch.core.array import Array, bind
 from pyeffect_torch.core.dtypes import DType
-from pyeffect_torch.core.errors import ArgumentError, ShapeError
+from pyeffect_torch.core.errors import ArgumentError, EffectTorchError, ShapeError
 from pyeffect_torch.core.op import Domain, Linear, Sample, Shape, declare
 from pyeffect_torch.ops import base, domains
-from pyeffect_torch.ops.base import describe, normalize_axis, operand, shape_of
+from pyeffect_torch.ops.base import describe, normalize_axes, normalize_axis, operand, shape_of
 
 __all__ = [
     "broadcast_arrays",
@@ -272,8 +272,8 @@ def squeeze(x: Any, axis: Any = None) -> Array:
     if axis is None:
         return reshape(x, tuple(extent for extent in x.shape if extent != 1))
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    dropped = {normalize_axis("squeeze", one, rank) for one in given}
-    for one in sorted(dropped):
+    dropped = normalize_axes("squeeze", given, rank)
+    for one in dropped:
         if x.shape[one] != 1:
             raise ShapeError(
                 f"squeeze: axis {one} of {describe(x)} has extent {x.shape[one]}",
@@ -377,6 +377,8 @@ def require_int(name: str, value: Any, role: str) -> int:
     """Return `value` as an int, or raise `ArgumentError` naming its role."""
     try:
         return value.__index__()
+    except EffectTorchError:
+        raise  # an array that is no int, or has no value: it says so
     except (AttributeError, TypeError):
         raise ArgumentError(
             f"{name}: {role} must be an int, got {type(value).__name__}", "pass an int"

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from pyeffect_torch.core import tree
 from pyeffect_torch.core.array import Array, bind, outputs, rebuild
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.op import Domain, MaybeArray, Region, Sample, Type, declare
@@ -45,13 +46,20 @@ STOP_GRADIENT: Final = declare(
         reverse=lambda node, cts, need: [None],
         inline=lambda node, inputs: list(inputs),
     ),
-    batch=lambda node, inputs, batched, size: [(stop_gradient(inputs[0]), True)],
+    batch=lambda node, inputs, batched, size: [(_stop(inputs[0]), True)],
     reference=lambda attributes, x: (x,),
     domain=Domain(domains.EVERY, _samples, lambda sample: 0.0),
     traits=("multi",),
 )
 
 
-def stop_gradient(x: Any) -> Array:
-    """Return `x` as a constant of every derivative: its tangents and cotangents are zero."""
+def stop_gradient(x: Any) -> Any:
+    """Return `x`, an array or a tree, as a constant of every derivative.
+
+    Its tangents and cotangents are zero.
+    """
+    return tree.map(_stop, x)
+
+
+def _stop(x: Any) -> Array:
     return outputs(bind(STOP_GRADIENT, (operand("stop_gradient", x),), _Kept()))[0]

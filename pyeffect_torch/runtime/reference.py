@@ -86,7 +86,7 @@ class ReferenceExecutable:
     ) -> None:
         self.program = program
         self.decoded = decoded
-        self.bound = list(bound)
+        self.bound = [NumpyBuffer(buffer.value) for buffer in bound]  # released by us alone
         self.first = first
 
     @property
@@ -120,9 +120,7 @@ class ReferenceExecutable:
             given[index].release()
         return [NumpyBuffer(np.array(value, order="C")) for value in outputs]
 
-    def _step(
-        self, number: int, step: Any, values: list[Any], origin: Program
-    ) -> list[Value]:
+    def _step(self, number: int, step: Any, values: list[Any], origin: Program) -> list[Value]:
         name, operands, attributes, types = step
         op = BY_OPCODE().get(name)
         source = origin.sources[number] if number < len(origin.sources) else None

@@ -14,6 +14,7 @@ from pyeffect_torch.core import late
 from pyeffect_torch.core.array import DEAD_FLAG, RUNTIME_SHIFT, Array
 from pyeffect_torch.core.errors import ArgumentError
 from pyeffect_torch.runtime.base import REGISTERED, Runtime
+from pyeffect_torch.runtime.native.opcodes import OPCODES
 
 _current: ContextVar[Runtime | None] = ContextVar("pyeffect_torch_runtime", default=None)
 _lock = threading.RLock()
@@ -36,7 +37,10 @@ class Factory:
 
     def __call__(self, without: Iterable[str] = ()) -> Runtime:
         """Return the runtime, made on the first call with these hidden kernels."""
-        hidden = frozenset(without)
+        hidden = frozenset((without,) if isinstance(without, str) else without)
+        unknown = sorted(str(name) for name in hidden if name not in OPCODES)
+        if unknown:
+            raise ArgumentError(f"{self.name}: there is no kernel {unknown}", "name opcodes")
         made = self._made.get(hidden)
         if made is None:
             with _lock:

@@ -16,6 +16,7 @@ import numpy as np
 from pyeffect_torch.core import dtypes, source
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.op import Type
+from pyeffect_torch.ops.base import check_size
 from pyeffect_torch.runtime.native.opcodes import (
     INPUT_FLAGS,
     OPCODES,
@@ -93,6 +94,7 @@ def type_records(types: dict[Any, int]) -> tuple[bytes, bytes]:
     records: list[int] = []
     dims: list[int] = []
     for dtype, shape in types:
+        check_size("compute", shape)
         records.append(dtypes.NUMBER[dtype] | len(shape) << 16 | len(dims) << 32)
         dims.extend(shape)
     return np.asarray(records, dtype="<u8").tobytes(), np.asarray(dims, dtype="<i8").tobytes()
