@@ -1,8 +1,9 @@
 """Random programs: the core optimised, the core op by op, and the reference agree to the last bit.
 
-All values are whole numbers of moderate size, so that every sum, product and gradient is exact in
-any order: one differing bit is a defect of a pass, of the plan of memory, or of a kernel. A program
-is drawn by a seed and a length, and each longer one begins with the shorter one.
+All values are whole numbers of moderate size, so that every sum and product is exact in any order,
+and gradients but for the sharing of ties: one differing bit is a defect of a pass, of the plan of
+memory, or of a kernel. A program is drawn by a seed and a length, and each longer one begins with
+the shorter one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pyeffect_torch as et
 from pyeffect_torch.core import dtypes
 from pyeffect_torch.core.array import Array, placeholder
 from pyeffect_torch.runtime.encode import encode
+from pyeffect_torch.testing.values import difference
 
 KINDS = ("float32", "float64", "int64", "int32", "uint8", "bool")
 SHAPES = ((), (1,), (4,), (3, 4), (2, 3, 4), (0, 4), (1, 4), (3, 1), (33,), (5, 7, 2))
@@ -194,13 +196,15 @@ def evaluate(runtime: Any, roots: list[Array], draw: Draw, optimize: bool = True
     return [b.numpy(r.shape, r.dtype) for b, r in zip(buffers, roots, strict=True)]
 
 
-def agree(roots: list[Array], draw: Draw) -> None:
+def agree(roots: list[Array], draw: Draw, roundings: float = 0.0) -> None:
     want = evaluate(et.reference(), roots, draw)
     for optimize in (True, False):
         got = evaluate(et.cpu(), roots, draw, optimize)
         for index, (mine, theirs) in enumerate(zip(got, want, strict=True)):
-            message = f"root {index} of {roots[index].op} with optimize={optimize}"
-            np.testing.assert_array_equal(mine, theirs, err_msg=message)
+            problem = difference(mine, theirs, roundings)
+            assert problem == "", (
+                f"root {index} of {roots[index].op}, optimize={optimize}: {problem}"
+            )
 
 
 @settings(max_examples=150)
@@ -230,7 +234,8 @@ def test_gradients_agree(seed: int, length: int) -> None:
     roots = list(et.grad(loss, argnums=(0, 1))(*draw.inputs[:2]))
     exact = evaluate(et.reference(), roots, draw)
     if all(np.abs(x).max(initial=0) < 2**40 for x in exact):
-        agree(roots, draw)
+        # Three equal maxima have a third of the gradient each: no longer exact.
+        agree(roots, draw, roundings=float(length))
 
 
 @settings(max_examples=60)

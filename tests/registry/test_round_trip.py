@@ -98,9 +98,7 @@ def test_decoded_program_is_the_graph(name: str) -> None:
     assert [index for index, _ in decoded.outputs] == wanted
 
     runtime = et.reference()
-    buffers = runtime.executable(program).run(
-        [runtime.upload(x) for x in uploads], program
-    )
+    buffers = runtime.executable(program).run([runtime.upload(x) for x in uploads], program)
     got = iter([b.numpy(r.shape, r.dtype) for b, r in zip(buffers, roots, strict=True)])
     assert op.domain is not None
     for dtype in op.domain.dtypes:
