@@ -62,6 +62,7 @@ def test_a_huge_index_is_out_of_range(index: int) -> None:
         lambda: et.array(10**400, "float32"),
         lambda: et.array([1, 300], "int8"),
         lambda: et.array([0, -1], "uint8"),
+        lambda: et.hardtanh(et.array([0, 1], "uint8")),
     ],
 )
 def test_an_int_that_does_not_fit_is_an_error(make: Callable[[], Any]) -> None:
@@ -226,3 +227,20 @@ def test_a_static_parameter_left_to_its_default_is_no_argument_to_donate() -> No
     x = et.array([1.0, 2.0])
     np.testing.assert_array_equal(f(x).numpy(), [2.0, 4.0])
     assert x.is_deleted()
+
+
+def test_the_mode_is_advised_where_there_is_one() -> None:
+    with pytest.raises(et.errors.IndexOutOfBoundsError) as caught:
+        et.dynamic_slice(et.ones(5), et.array([4]), (2,)).numpy()
+    assert "mode=" not in str(caught.value)
+
+
+@pytest.mark.parametrize("count", [-1, 257, 2**40, 1.5])
+def test_a_number_of_threads_is_checked(runtime: Any, count: Any) -> None:
+    if runtime.name == "cpu":
+        with pytest.raises(et.errors.ArgumentError, match="threads"):
+            runtime.set_threads(count)
+
+
+def test_the_sign_of_a_zero_is_that_zero() -> None:
+    np.testing.assert_array_equal(np.signbit(et.sign(et.array([0.0, -0.0])).numpy()), [False, True])

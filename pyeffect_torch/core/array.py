@@ -244,15 +244,16 @@ def literal(value: Any, dtype: DType) -> Array:
     Raises:
         DTypeError: an int that has no value of `dtype`.
     """
-    if -_SMALL < value < _SMALL:
-        return make(LITERAL, (), dtype.type(value), (), dtype)
     try:
+        if -_SMALL < value < _SMALL:
+            return make(LITERAL, (), dtype.type(value), (), dtype)
         with np.errstate(over="ignore"):
             return make(LITERAL, (), dtype.type(value), (), dtype)
     except OverflowError:
+        bits = int(value).bit_length()
+        shown = f"int {value}" if bits <= 64 else f"int of {bits} bits"
         raise DTypeError(
-            f"an int of {int(value).bit_length()} bits does not fit {dtype.name}",
-            "write a float, or use another dtype",
+            f"the {shown} does not fit {dtype.name}", "write a float, or use another dtype"
         ) from None
 
 

@@ -37,7 +37,12 @@ NEGATIVE: Final = declare_unary("negative", _N, Linear(lambda node, ct: negative
 ABS: Final = declare_unary(
     "abs", _N, smooth(lambda node: sign(_x(node))), np.abs, between=(-3.0, 2.5)
 )
-SIGN: Final = declare_unary("sign", _N, Nondiff(), np.sign)
+SIGN: Final = declare_unary(
+    "sign",
+    _N,
+    Nondiff(),
+    lambda x: np.where(x == 0, x, np.sign(x)),  # a zero keeps its own
+)
 SQRT: Final = declare_unary(
     "sqrt", _F, smooth(lambda node: _f.divide(0.5, node)), np.sqrt, between=_POSITIVE
 )

@@ -16,6 +16,7 @@ import numpy as np
 
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import (
+    ArgumentError,
     BackendError,
     CancelledError,
     CompileError,
@@ -36,6 +37,8 @@ SLICE_MS = 20
 
 _OK = STATUSES["ok"]
 _NONE = 0xFFFFFFFF
+_THREADS_MAX = 256
+_WITH_MODE = frozenset({"take", "take_along_axis", "scatter", "scatter_along_axis"})
 _CHECKS = {1: "no label is active: all of them are ignore_index"}
 
 
@@ -155,7 +158,15 @@ class CpuRuntime(Runtime):
         return NativeExecutable(self, out[0], program)
 
     def set_threads(self, count: int) -> None:
-        """Set the number of compute threads; 0 restores the default."""
+        """Set the number of compute threads, at most 256; 0 restores the default.
+
+        Raises:
+            ArgumentError: a negative or very large number.
+        """
+        if not isinstance(count, int) or not 0 <= count <= _THREADS_MAX:
+            raise ArgumentError(
+                f"set_threads: cannot have {count!r} threads", f"use 0 to {_THREADS_MAX}"
+            )
         self._check(self.lib.pet_runtime_set_threads(self.handle, count), "set the threads")
 
     def memory_stats(self) -> dict[str, int]:
@@ -323,7 +334,9 @@ def _error(ffi: Any, status: int, error: Any, program: Program, phase: str) -> E
         return IndexOutOfBoundsError(
             f"{operation}: index {error.value} is out of bounds for axis {error.axis} "
             f"with extent {error.extent}",
-            'use indices inside the axis, or mode="clip" or mode="fill"',
+            'use indices inside the axis, or mode="clip" or mode="fill"'
+            if operation in _WITH_MODE
+            else "use indices inside the axis",
             where,
             **context,
         )
