@@ -180,6 +180,62 @@ fn check(comptime d: DType, c: Case) !void {
     try checkGrad(d, c, &r, &q, &k, &v, &out, &lse, if (mask) |*m| m else null, random);
 }
 
+/// Derivatives by the three operands in float64, dense.
+const Gradients = struct {
+    q: []f64,
+    k: []f64,
+    v: []f64,
+
+    fn deinit(g: Gradients) void {
+        gpa.free(g.q);
+        gpa.free(g.k);
+        gpa.free(g.v);
+    }
+};
+
+fn referenceGrad(
+    comptime d: DType,
+    r: *const Reference,
+    q: *const harness.View,
+    k: *const harness.View,
+    v: *const harness.View,
+    out: *const harness.View,
+    ct: *const harness.View,
+) !Gradients {
+    const c = r.case;
+    const want: Gradients = .{
+        .q = try gpa.alloc(f64, c.batch * c.heads * c.queries * c.width),
+        .k = try gpa.alloc(f64, c.batch * c.key_heads * c.keys * c.width),
+        .v = try gpa.alloc(f64, c.batch * c.key_heads * c.keys * c.value_width),
+    };
+    for ([_][]f64{ want.q, want.k, want.v }) |x| @memset(x, 0);
+    for (0..c.batch * c.heads * c.queries) |row| {
+        const b = row / (c.heads * c.queries);
+        const h = row / c.queries % c.heads;
+        const l = row % c.queries;
+        const hk = h / (c.heads / c.key_heads);
+        var inner: f64 = 0;
+        for (0..c.value_width) |i| {
+            inner += wide(d, ct, .{ b, h, l, i }) * wide(d, out, .{ b, h, l, i });
+        }
+        for (0..c.keys) |s| {
+            const w = r.weights[row * c.keys + s];
+            var dp: f64 = 0;
+            const key_row = (b * c.key_heads + hk) * c.keys + s;
+            for (0..c.value_width) |i| {
+                dp += wide(d, ct, .{ b, h, l, i }) * wide(d, v, .{ b, hk, s, i });
+                want.v[key_row * c.value_width + i] += w * wide(d, ct, .{ b, h, l, i });
+            }
+            const ds = w * (dp - inner) * scale;
+            for (0..c.width) |i| {
+                want.q[row * c.width + i] += ds * wide(d, k, .{ b, hk, s, i });
+                want.k[key_row * c.width + i] += ds * wide(d, q, .{ b, h, l, i });
+            }
+        }
+    }
+    return want;
+}
+
 fn checkGrad(
     comptime d: DType,
     c: Case,
@@ -220,50 +276,17 @@ fn checkGrad(
     const status = try harness.execute(attention_grad.run, &g, pointers[0..count]);
     try testing.expectEqual(kernel_abi.Fault.none, status.fault);
 
-    const want_q = try gpa.alloc(f64, c.batch * c.heads * c.queries * c.width);
-    defer gpa.free(want_q);
-    const want_k = try gpa.alloc(f64, c.batch * c.key_heads * c.keys * c.width);
-    defer gpa.free(want_k);
-    const want_v = try gpa.alloc(f64, c.batch * c.key_heads * c.keys * c.value_width);
-    defer gpa.free(want_v);
-    for ([_][]f64{ want_q, want_k, want_v }) |x| @memset(x, 0);
-    for (0..c.batch * c.heads * c.queries) |row| {
-        const b = row / (c.heads * c.queries);
-        const h = row / c.queries % c.heads;
-        const l = row % c.queries;
-        const hk = h / (c.heads / c.key_heads);
-        var inner: f64 = 0;
-        for (0..c.value_width) |i| {
-            inner += wide(d, &ct, .{ b, h, l, i }) * wide(d, out, .{ b, h, l, i });
-        }
-        for (0..c.keys) |s| {
-            const w = r.weights[row * c.keys + s];
-            var dp: f64 = 0;
-            const key_row = (b * c.key_heads + hk) * c.keys + s;
-            for (0..c.value_width) |i| {
-                dp += wide(d, &ct, .{ b, h, l, i }) * wide(d, v, .{ b, hk, s, i });
-                want_v[key_row * c.value_width + i] += w * wide(d, &ct, .{ b, h, l, i });
-            }
-            const ds = w * (dp - inner) * scale;
-            for (0..c.width) |i| {
-                want_q[row * c.width + i] += ds * wide(d, k, .{ b, hk, s, i });
-                want_k[key_row * c.width + i] += ds * wide(d, q, .{ b, h, l, i });
-            }
-        }
-    }
+    const want = try referenceGrad(d, r, q, k, v, out, &ct);
+    defer want.deinit();
     // |dp - inner| is below 2 * 36 * value_width, weights of a row add to 1, rows to `queries`.
     const value: f64 = @floatFromInt(c.value_width);
     const shared: f64 = @floatFromInt(c.queries * c.heads / c.key_heads);
     const each = 72 * value * scale * 6;
     const of_k = each * @sqrt(shared);
     const of_v = 12 * @sqrt(shared);
-    for (want_q, 0..) |want, i| try expectNear(want, dq.get(d, i), tolerance(d, c, each));
-    for (want_k, 0..) |want, i| {
-        try expectNear(want, dk.get(d, i), tolerance(d, c, of_k + @abs(want)));
-    }
-    for (want_v, 0..) |want, i| {
-        try expectNear(want, dv.get(d, i), tolerance(d, c, of_v + @abs(want)));
-    }
+    for (want.q, 0..) |x, i| try expectNear(x, dq.get(d, i), tolerance(d, c, each));
+    for (want.k, 0..) |x, i| try expectNear(x, dk.get(d, i), tolerance(d, c, of_k + @abs(x)));
+    for (want.v, 0..) |x, i| try expectNear(x, dv.get(d, i), tolerance(d, c, of_v + @abs(x)));
 }
 
 test "plain attention of every dtype, ragged tiles" {
