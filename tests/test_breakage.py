@@ -244,3 +244,15 @@ def test_a_number_of_threads_is_checked(runtime: Any, count: Any) -> None:
 
 def test_the_sign_of_a_zero_is_that_zero() -> None:
     np.testing.assert_array_equal(np.signbit(et.sign(et.array([0.0, -0.0])).numpy()), [False, True])
+
+
+@pytest.mark.parametrize("made", [lambda: et.ones(3) + 1, lambda: et.array([1.0, 2.0])])
+def test_a_read_value_cannot_be_made_writable(made: Callable[[], Any]) -> None:
+    value = made().numpy()
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        value.flags.writeable = True
+
+
+def test_none_is_no_dtype() -> None:
+    with pytest.raises(et.errors.DTypeError, match="None is not a dtype"):
+        et.array([1, 2]).astype(None)

@@ -78,6 +78,8 @@ def canonical(dtype: Any) -> DType | None:
     Python's `float` is float32, `int` is int64, `bool` is bool. A dtype of foreign byte order is
     its native counterpart.
     """
+    if dtype is None:
+        return None  # NumPy would say float64
     if isinstance(dtype, str) and dtype in _SHORT:
         return _SHORT[dtype]
     if isinstance(dtype, type) and dtype in _PYTHON:

@@ -268,7 +268,8 @@ def check_size(name: str, shape: Shape) -> None:
             f"{name}: shape {list(shape)} has {len(shape)} axes",
             f"use at most {RANK_MAX} axes",
         )
-    if math.prod(extent or 1 for extent in shape) > ELEMENTS_MAX:
+    size = math.prod(shape) or math.prod(extent or 1 for extent in shape)
+    if size > ELEMENTS_MAX:
         raise ShapeError(
             f"{name}: shape {list(shape)} has too many elements",
             "use at most 2**48 elements, zero extents counted as one",

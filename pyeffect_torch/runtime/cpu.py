@@ -68,7 +68,9 @@ class NativeBuffer:
             unexport(exported)
             raise _released()
         owner = ffi.gc(data[0], lambda _: unexport(exported))
-        return _read_only(np.frombuffer(ffi.buffer(owner, self.nbytes), dtype).reshape(shape))
+        # Read-only memory, not only a flag of the view, which its holder could set back.
+        memory = memoryview(ffi.buffer(owner, self.nbytes)).toreadonly()
+        return np.frombuffer(memory, dtype).reshape(shape)
 
     def release(self) -> None:
         """Give the memory back once no run and no view uses it."""

@@ -26,16 +26,16 @@ class NumpyBuffer:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Value) -> None:
+    def __init__(self, value: Value | None) -> None:
         self.value: Value | None = value
+        if value is not None:
+            value.flags.writeable = False  # or the holder of a view could set its flag back
 
     def numpy(self, shape: Shape, dtype: DType) -> Value:
         """Return a read-only view."""
         if self.value is None:
             raise InvalidHandleError("the buffer was released", "keep the array alive")
-        view = self.value.view()
-        view.flags.writeable = False
-        return view
+        return self.value.view()
 
     def release(self) -> None:
         """Drop the array."""
