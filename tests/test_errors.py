@@ -118,7 +118,7 @@ CASES: dict[str, tuple[str, str, str, Callable[[], Any]]] = {
         lambda: et.vmap(et.sum, out_axes=None)(X)),
     # dtypes
     "mixed": ("DTypeError", "multiply: mixed dtypes, float32[3] and float64[3]",
-        "cast one of them, for example y.astype('float32')",
+        "cast one of them, for example x.astype('float64')",
         lambda: arr(V) * np.ones(3)),
     "NumPy scalars": ("DTypeError", "add: mixed dtypes, int64[3] and int32[]", "cast one of them",
         lambda: et.ones(3, "int64") + np.int32(1)),
@@ -126,7 +126,7 @@ CASES: dict[str, tuple[str, str, str, Callable[[], Any]]] = {
         "cast the array to a floating dtype, or write an int",
         lambda: et.ones(3, "int64") * 0.5),
     "int too large": ("DTypeError", "add: the number 300 does not fit uint8",
-        "cast the array to a wider dtype",
+        "use a wider dtype",
         lambda: et.ones(3, "uint8") + 300),
     "bool arithmetic": ("DTypeError", "bool[2]", "",
         lambda: arr([True, False]) + arr([True, True])),
