@@ -428,3 +428,54 @@ test "core: explain writes valid JSON and says what it needs" {
     try testing.expectEqual(@as(i64, 1), parsed.object.get("instructions").?.integer);
     try testing.expectEqual(@as(usize, 1), parsed.object.get("regions").?.array.items.len);
 }
+
+/// `reduce_sum(x * x, axes)` of a float32 matrix.
+fn sumOfSquares(core: *Core, dims: [2]i64, axes: []const i64, result: []const i64) !ir.Program {
+    var b: Builder = .init(core.arena());
+    const t = try b.internType(.f32, &dims);
+    const r = try b.internType(.f32, result);
+    const x = try b.addInput(t, .{});
+    const q = try b.emit(.{ .code = .multiply, .operands = &.{ x, x }, .result_types = &.{t} });
+    const s = try b.emit(.{
+        .code = .reduce_sum,
+        .operands = &.{q},
+        .attrs = try ir_builder.attrWords(core.arena(), .reduce_sum, .{ .axes = axes }),
+        .result_types = &.{r},
+    });
+    return b.finish(&.{.{ .value = s }});
+}
+
+test "core: reductions are done with their region, over all axes and over rows" {
+    var core: Core = try .init(2);
+    defer core.deinit();
+    const shapes = [_][2]i64{ .{ 300, 700 }, .{ 1, 5 }, .{ 70_000, 3 }, .{ 2, 40_000 } };
+    for (shapes) |dims| for ([_]bool{ true, false }) |whole| {
+        const axes: []const i64 = if (whole) &.{ 0, 1 } else &.{1};
+        const result: []const i64 = if (whole) &.{} else dims[0..1];
+        const program = try sumOfSquares(&core, dims, axes, result);
+        const executable = try core.compile(&program, true);
+        defer _ = abi.pet_executable_release(executable);
+        var info: abi_types.ExecutableInfo = .{};
+        try expectStatus(.ok, abi.pet_executable_info(executable, &info));
+        // Partial results are all that is kept, unless rows are too long to be taken whole.
+        if (whole or dims[1] < 4096) {
+            try testing.expectEqual(@as(u32, 1), info.planned_instructions);
+            try testing.expect(info.arena_bytes <= 4096);
+        }
+        const values = try core.arena().alloc(f32, @intCast(dims[0] * dims[1]));
+        for (values, 0..) |*v, i| v.* = @floatFromInt(i % 8);
+        const x = try core.upload(f32, values);
+        defer _ = abi.pet_buffer_release(x);
+        var out: [1]Handle = .{0};
+        var e: abi_types.Error = .{};
+        try run(executable, &.{x}, &out, &e);
+        defer _ = abi.pet_buffer_release(out[0]);
+        // Squares of small integers: their sums are exact in float32.
+        const row: usize = if (whole) values.len else @intCast(dims[1]);
+        for (try view(f32, out[0]), 0..) |sum, r| {
+            var expected: f32 = 0;
+            for (values[r * row ..][0..row]) |v| expected += v * v;
+            try testing.expectEqual(expected, sum);
+        }
+    };
+}

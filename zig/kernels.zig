@@ -19,6 +19,7 @@ fn entries() [Kernel.count]@import("cpu/kernel_abi.zig").KernelFn {
 fn family(comptime kernel: Kernel) type {
     return switch (kernel) {
         .elementwise => @import("cpu/elementwise.zig"),
+        .map_reduce => @import("cpu/map_reduce.zig"),
         .reduce => @import("cpu/reduce.zig"),
         .dot => @import("cpu/dot.zig"),
         .softmax => @import("cpu/softmax.zig"),

@@ -72,6 +72,8 @@ pub const Lowering = struct {
     copies: []u32,
     /// What is stored, and what is not even computed.
     needs: needs_file.Needs,
+    /// By instruction: a region does this reduction as well.
+    reduced: []bool,
     /// By value: its register in the region being lowered.
     registers: []u16,
     storages: std.ArrayList(Storage) = .empty,
@@ -162,6 +164,13 @@ pub const Lowering = struct {
         const storage = try l.addStorage(.{ .place = .arena, .bytes = l.typeOf(v).byteCount() });
         l.values[v.index()] = .{ .storage = storage };
         return .{ .storage = storage, .offset = 0 };
+    }
+
+    /// `Options.in_place` for a kernel whose result may take the place of its first operand, which
+    /// is dense: allowed unless another operand reads the same memory.
+    pub fn overFirst(operands: []const Ref) u64 {
+        for (operands[1..]) |other| if (other.storage == operands[0].storage) return 0;
+        return 1;
     }
 
     /// Appends a draft. `geometry` points to a family's Geometry, or to any bytes that begin with
@@ -274,6 +283,8 @@ pub fn lower(
     @memset(copies, none);
     const registers = try gpa.alloc(u16, program.valueCount());
     @memset(registers, regions.no_register);
+    const reduced = try gpa.alloc(bool, program.instructionCount());
+    @memset(reduced, false);
     var l: Lowering = .{
         .gpa = gpa,
         .program = program,
@@ -283,6 +294,7 @@ pub fn lower(
         .copies = copies,
         .needs = try .find(gpa, program, region_table),
         .registers = registers,
+        .reduced = reduced,
     };
     try l.drafts.ensureTotalCapacity(gpa, program.instructionCount());
     try placeKnown(&l);
@@ -295,6 +307,7 @@ pub fn lower(
             try regions.lowerRegion(&l, region_table.clones(unit), needed);
         } else {
             assert(members.len == 1);
+            if (reduced[members[0].index()]) continue;
             try kernels.lowerInstruction(&l);
         }
     }

@@ -28,11 +28,12 @@ fn optionsOf(l: *const Lowering) lowering.Options {
 /// else's.
 fn updateOptionsOf(l: *const Lowering) lowering.Options {
     var options = optionsOf(l);
-    const x = l.view(l.operand(0));
-    options.in_place = @intFromBool(x.isDense() and x.offset == 0);
-    for (l.program.operandsOf(l.origin)[1..]) |v| {
-        if (l.view(v).storage == x.storage) options.in_place = 0;
-    }
+    const operands: []const Ref = &.{
+        l.ref(l.operand(0)),
+        l.ref(l.operand(1)),
+        l.ref(l.operand(2)),
+    };
+    if (l.view(l.operand(0)).isDense()) options.in_place = Lowering.overFirst(operands);
     return options;
 }
 

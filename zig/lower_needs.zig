@@ -15,6 +15,11 @@ pub const Needs = struct {
     outside: []u32,
     /// By instruction: its unit computes it.
     computed: []bool,
+    /// By value: the reduction that alone uses it, if the region that makes it may do that as well;
+    /// or `none`.
+    reducer: []u32,
+
+    pub const none = fuse.none;
 
     pub fn find(
         gpa: Allocator,
@@ -29,7 +34,14 @@ pub const Needs = struct {
         // By instruction: 2 * unit + 1 if it belongs to the unit looked at, + 2 if that needs it.
         const marks = try gpa.alloc(u64, program.instructionCount());
         @memset(marks, 0);
-        const needs: Needs = .{ .program = program, .outside = outside, .computed = computed };
+        const reducer = try gpa.alloc(u32, program.valueCount());
+        @memset(reducer, none);
+        const needs: Needs = .{
+            .program = program,
+            .outside = outside,
+            .computed = computed,
+            .reducer = reducer,
+        };
         var unit = regions.units.len;
         while (unit > 0) {
             unit -= 1;
@@ -54,7 +66,23 @@ pub const Needs = struct {
                 if (marks[clones[k].index()] == mark + 1) needs.visit(clones[k], marks, mark);
             }
         }
+        if (regions.fuses_reductions) needs.findReducers(regions);
         return needs;
+    }
+
+    fn findReducers(needs: *const Needs, regions: *const fuse.Regions) void {
+        const program = needs.program;
+        for (regions.units) |unit| {
+            const i = regions.members(unit)[0];
+            switch (program.code(i)) {
+                .reduce_sum, .reduce_prod, .reduce_max, .reduce_min => {},
+                else => continue,
+            }
+            const v = program.operand(i, 0);
+            if (needs.computed[i.index()] and needs.outside[v.index()] == 1) {
+                needs.reducer[v.index()] = @intCast(i.index());
+            }
+        }
     }
 
     fn visit(needs: *const Needs, i: InstructionId, marks: []u64, mark: u64) void {

@@ -1,4 +1,6 @@
-//! Lowering of the neural opcodes: one kernel each, most of them on dense operands.
+//! Lowering of the neural opcodes: one kernel each, most of them on dense operands. Softmax, norms
+//! and the gradient of cross entropy go through a row vector by vector, each read before it is
+//! written, so their results may take the place of their first operand.
 const std = @import("std");
 const attention = @import("cpu/attention.zig");
 const attention_grad = @import("cpu/attention_grad.zig");
@@ -15,14 +17,16 @@ pub fn lowerSoftmax(l: *Lowering, kind: softmax.Op) Error!void {
     const x = try l.denseRef(l.operand(0));
     const shape = l.denseShape(l.operand(0));
     const geometry = softmax.plan(kind, &shape, @intCast(l.attr("axis")));
-    try l.emitStruct(.softmax, &geometry, &.{try l.define(l.result(0))}, &.{x}, .{});
+    const options: lowering.Options = .{ .in_place = 1 };
+    try l.emitStruct(.softmax, &geometry, &.{try l.define(l.result(0))}, &.{x}, options);
 }
 
 pub fn lowerNorm(l: *Lowering, kind: norm.Op) Error!void {
     const shape = l.denseShape(l.operand(0));
     const geometry = norm.plan(kind, &shape, l.attr("eps"));
     const operands = try denseOperands(l);
-    try l.emitStruct(.norm, &geometry, &.{try l.define(l.result(0))}, operands, .{});
+    const options: lowering.Options = .{ .in_place = Lowering.overFirst(operands) };
+    try l.emitStruct(.norm, &geometry, &.{try l.define(l.result(0))}, operands, options);
 }
 
 pub fn lowerCrossEntropy(l: *Lowering, kind: cross_entropy.Op) Error!void {
@@ -30,7 +34,10 @@ pub fn lowerCrossEntropy(l: *Lowering, kind: cross_entropy.Op) Error!void {
     const labels = l.denseShape(l.operand(1));
     const geometry = cross_entropy.plan(kind, &logits, &labels, l.attr("ignore_index"));
     const operands = try denseOperands(l);
-    const options: lowering.Options = .{ .may_fail = true };
+    const options: lowering.Options = .{
+        .may_fail = true,
+        .in_place = if (kind == .gradient) Lowering.overFirst(operands) else 0,
+    };
     try l.emitStruct(.cross_entropy, &geometry, &.{try l.define(l.result(0))}, operands, options);
 }
 

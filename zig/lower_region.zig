@@ -5,7 +5,9 @@ const assert = std.debug.assert;
 const elementwise = @import("cpu/elementwise.zig");
 const ir = @import("ir.zig");
 const lowering = @import("lower.zig");
+const map_reduce = @import("cpu/map_reduce.zig");
 const op = @import("op.zig");
+const reduce = @import("cpu/reduce.zig");
 const DType = @import("dtype.zig").DType;
 const Error = lowering.Error;
 const InstructionId = ir.InstructionId;
@@ -77,23 +79,108 @@ pub fn lowerRegion(
     };
     region.clear();
     l.origin = members[members.len - 1];
+    var reductions: Reductions = .find(l, members);
+    const combined = reductions.plan(&geometry, region.result_count + region.operand_count);
     var next: u16 = 0;
     for (members) |i| {
         const v = l.program.result(i, 0);
         if (!l.needs.isStored(v)) continue;
-        region.results[next] = try l.define(v);
+        region.results[next] = try l.define(reductions.resultOf(l, next) orelse v);
         next += 1;
     }
     assert(next == region.result_count);
     // Operations are last in the geometry: what is not used need not be kept.
-    const bytes = std.mem.asBytes(&geometry);
     const ops_bytes = geometry.op_count * @sizeOf(elementwise.MicroOp);
     const used = @offsetOf(elementwise.Geometry, "ops") + ops_bytes;
     const results = region.results[0..region.result_count];
     const operands = region.operands[0..region.operand_count];
     const options: lowering.Options = .{ .in_place = inPlace(&region, dims) };
-    try l.emit(.elementwise, bytes[0..used], results, operands, options);
+    if (combined) |*g| {
+        const bytes = std.mem.asBytes(g)[0 .. @offsetOf(map_reduce.Geometry, "map") + used];
+        try l.emit(.map_reduce, bytes, results, operands, options);
+    } else {
+        try l.emit(.elementwise, std.mem.asBytes(&geometry)[0..used], results, operands, options);
+    }
 }
+
+/// Reductions that are done with the region instead of after it: of values nobody else uses, over
+/// all axes or the innermost ones, of one row length.
+const Reductions = struct {
+    requests: [map_reduce.reduction_max]map_reduce.Request = undefined,
+    instructions: [map_reduce.reduction_max]InstructionId = undefined,
+    count: u32 = 0,
+    row: u64 = 0,
+
+    fn find(l: *Lowering, members: []const InstructionId) Reductions {
+        var found: Reductions = .{};
+        var pointer: u16 = 0;
+        for (members) |i| {
+            const v = l.program.result(i, 0);
+            if (!l.needs.isStored(v)) continue;
+            found.add(l, v, pointer);
+            pointer += 1;
+        }
+        return found;
+    }
+
+    fn add(found: *Reductions, l: *Lowering, v: ValueId, pointer: u16) void {
+        const reducer = l.needs.reducer[v.index()];
+        if (reducer == lowering.none or l.needs.outside[v.index()] != 1) return;
+        if (found.count == found.requests.len) return;
+        const i: InstructionId = .at(reducer);
+        const t = l.typeOf(v);
+        const row = rowOf(t.dims, l.program.attr(i, "axes")) orelse return;
+        if (found.count > 0 and row != found.row) return;
+        const kind: reduce.Op = switch (l.program.code(i)) {
+            .reduce_sum => .sum,
+            .reduce_prod => .prod,
+            .reduce_max => .max,
+            .reduce_min => .min,
+            else => return,
+        };
+        // Partial results would be rounded to the half type in between.
+        const adds = kind == .sum or kind == .prod;
+        if (row == 0 and adds and (t.dtype == .f16 or t.dtype == .bf16)) return;
+        found.row = row;
+        found.requests[found.count] = .{ .op = kind, .pointer = pointer, .dtype = t.dtype };
+        found.instructions[found.count] = i;
+        found.count += 1;
+    }
+
+    /// Elements reduced to one, 0 for all; null if the axes are not the innermost ones.
+    fn rowOf(dims: []const i64, axes: []const i64) ?u64 {
+        if (axes.len == dims.len) return 0;
+        var row: u64 = 1;
+        for (dims[dims.len - axes.len ..], dims.len - axes.len..) |extent, axis| {
+            if (std.mem.findScalar(i64, axes, @intCast(axis)) == null) return null;
+            row *= @intCast(extent);
+        }
+        return if (row == 0) null else row;
+    }
+
+    /// The geometry of the whole, or null, and then there are no reductions any more.
+    fn plan(
+        found: *Reductions,
+        geometry: *const elementwise.Geometry,
+        pointer_count: u64,
+    ) ?map_reduce.Geometry {
+        if (found.count == 0) return null;
+        const requests = found.requests[0..found.count];
+        const g = map_reduce.plan(geometry, requests, found.row, pointer_count);
+        if (g == null) found.count = 0;
+        return g;
+    }
+
+    /// The value that result `pointer` is instead of the member's.
+    fn resultOf(found: *const Reductions, l: *Lowering, pointer: u16) ?ValueId {
+        for (found.requests[0..found.count], found.instructions[0..found.count]) |request, i| {
+            if (request.pointer != pointer) continue;
+            l.reduced[i.index()] = true;
+            return l.program.result(i, 0);
+        }
+        return null;
+    }
+};
 
 fn build(
     r: *Region,

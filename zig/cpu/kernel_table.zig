@@ -8,6 +8,7 @@ const isa = @import("isa.zig");
 /// A kernel family's entry point. The numbers live only inside one build of the library.
 pub const Kernel = enum(u16) {
     elementwise,
+    map_reduce,
     reduce,
     dot,
     softmax,

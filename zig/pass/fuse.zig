@@ -37,6 +37,8 @@ pub const Regions = struct {
     list: []const InstructionId,
     /// In the order of lowering.
     units: []const Unit,
+    /// Whether a region may take over reductions of its values.
+    fuses_reductions: bool = false,
 
     pub fn members(r: *const Regions, unit: Unit) []const InstructionId {
         return r.list[unit.start + unit.clone_count ..][0..unit.count];
@@ -295,7 +297,7 @@ fn order(f: *Fuser) Allocator.Error!Regions {
         unit.count += 1;
     }
     const sorted = try topological(f, units.items, list, unit_of);
-    return .{ .list = list, .units = sorted };
+    return .{ .list = list, .units = sorted, .fuses_reductions = true };
 }
 
 /// Kahn's algorithm; among the units that are ready the one whose last member comes first.

@@ -93,7 +93,11 @@ pub fn run(
     for (0..p.units.len) |unit| {
         if (p.isRegion(@intCast(unit))) try improve(&p, @intCast(unit));
     }
-    return .{ .list = p.lists.items, .units = p.units };
+    return .{
+        .list = p.lists.items,
+        .units = p.units,
+        .fuses_reductions = regions.fuses_reductions,
+    };
 }
 
 fn index(p: *Pass) void {

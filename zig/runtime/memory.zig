@@ -2,6 +2,7 @@
 //! fail, and the blocks that buffers live in. Tests throw the switch to prove that a warmed-up run
 //! allocates its outputs and nothing else.
 const std = @import("std");
+const os = @import("../os.zig");
 const assert = std.debug.assert;
 const Allocator = std.mem.Allocator;
 const Alignment = std.mem.Alignment;
@@ -16,25 +17,50 @@ pub fn failAllocations(enable: bool) void {
     failing.store(@intFromBool(enable), .seq_cst);
 }
 
+/// Anything of this size has pages of its own, huge ones where the system has them: fewer faults
+/// at first use, and fewer address translations later.
+const mapped_bytes_min = 4 << 20;
+const page_alignment: Alignment = .fromByteUnits(4096);
+
 const child = std.heap.c_allocator;
 
-fn allocate(_: *anyopaque, len: usize, a: Alignment, ra: usize) ?[*]u8 {
+fn take(len: usize, a: Alignment) ?[*]u8 {
+    if (!isMapped(len, a)) return child.rawAlloc(len, a, 0);
+    const region = os.mapPages(len) catch return null;
+    return region.ptr;
+}
+
+fn give(memory: []u8, a: Alignment) void {
+    if (isMapped(memory.len, a)) {
+        os.unmapPages(@alignCast(memory));
+    } else {
+        child.rawFree(memory, a, 0);
+    }
+}
+
+fn isMapped(len: usize, a: Alignment) bool {
+    return len >= mapped_bytes_min and !a.compare(.gt, page_alignment);
+}
+
+fn allocate(_: *anyopaque, len: usize, a: Alignment, _: usize) ?[*]u8 {
     if (failing.load(.monotonic) != 0) return null;
-    return child.rawAlloc(len, a, ra);
+    return take(len, a);
 }
 
 fn resize(_: *anyopaque, memory: []u8, a: Alignment, new_len: usize, ra: usize) bool {
     if (failing.load(.monotonic) != 0 and new_len > memory.len) return false;
+    if (isMapped(memory.len, a) or isMapped(new_len, a)) return false;
     return child.rawResize(memory, a, new_len, ra);
 }
 
 fn remap(_: *anyopaque, memory: []u8, a: Alignment, new_len: usize, ra: usize) ?[*]u8 {
     if (failing.load(.monotonic) != 0 and new_len > memory.len) return null;
+    if (isMapped(memory.len, a) or isMapped(new_len, a)) return null;
     return child.rawRemap(memory, a, new_len, ra);
 }
 
-fn free(_: *anyopaque, memory: []u8, a: Alignment, ra: usize) void {
-    child.rawFree(memory, a, ra);
+fn free(_: *anyopaque, memory: []u8, a: Alignment, _: usize) void {
+    give(memory, a);
 }
 
 const vtable: Allocator.VTable = .{
@@ -51,12 +77,12 @@ pub const gpa: Allocator = .{ .ptr = undefined, .vtable = &vtable };
 /// the bytes wanted.
 pub fn allocateBlock(capacity: u64) ?[*]align(alignment) u8 {
     assert(capacity % alignment == 0);
-    const raw = child.rawAlloc(capacity, .fromByteUnits(alignment), 0) orelse return null;
+    const raw = take(capacity, .fromByteUnits(alignment)) orelse return null;
     return @alignCast(raw);
 }
 
 pub fn freeBlock(block: [*]align(alignment) u8, capacity: u64) void {
-    child.rawFree(block[0..capacity], .fromByteUnits(alignment), 0);
+    give(block[0..capacity], .fromByteUnits(alignment));
 }
 
 /// Rounds a size up so that blocks of nearly equal sizes can stand in for each other: multiples of
@@ -74,6 +100,16 @@ test "capacities are aligned, enough, and waste at most an eighth" {
         try std.testing.expect(capacity >= bytes and capacity % alignment == 0);
         if (bytes > 4096) try std.testing.expect(capacity - bytes <= bytes / 8);
     }
+}
+
+test "large memory has pages of its own and grows by moving" {
+    var list: std.ArrayList(u64) = .empty;
+    defer list.deinit(gpa);
+    const count = 2 * mapped_bytes_min / @sizeOf(u64);
+    for (0..count) |i| try list.append(gpa, i);
+    for (list.items, 0..) |x, i| try std.testing.expectEqual(i, x);
+    list.shrinkAndFree(gpa, 10);
+    try std.testing.expectEqualSlices(u64, &.{ 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 }, list.items);
 }
 
 test "the switch fails the general allocator and spares blocks" {
