@@ -483,3 +483,14 @@ def test_threads_on_one_lazy_base() -> None:
     assert wrong == []
     gc.collect()
     assert TOKENS.live == {}
+
+
+def test_releasing_a_chain_of_regions_by_capture_on_a_small_stack() -> None:
+    def work() -> None:
+        x = et.array(0.5)
+        for _ in range(20_000):
+            held = x
+            x = et.checkpoint(lambda held=held: et.sin(held))()
+        del x, held
+
+    on_small_stack(work)

@@ -90,15 +90,16 @@ class Compiled:
             if leaves is not None and last.matches(leaves):
                 self._stats.hits += 1
                 return self._execute(last.entry, leaves, last.runtime, args)
-        entry, leaves, runtime, dynamic, flags = self._resolve(args, kwargs)
+        key, entry, leaves, runtime, dynamic, flags = self._resolve(args, kwargs)
         if flags & PLACEHOLDER_FLAG or entry.live or (flags & LEAF_FLAG and _any_live(leaves)):
             return self._inline(entry, leaves)
         if not (flags & LEAF_FLAG or self.static_argnums or self.static_argnames or kwargs):
-            self._remember(entry, leaves, runtime, args, flags)
+            self._remember(key, entry, leaves, runtime, args, flags)
         return self._execute(entry, leaves, runtime, dynamic)
 
     def _remember(
         self,
+        key: Any,
         entry: Entry,
         leaves: list[Array],
         runtime: Runtime,
@@ -112,6 +113,7 @@ class Compiled:
         if entry.flatten is None:
             entry.flatten = compile_flattener(tree.structure(args)) or (lambda args: None)
         self._last = Last(
+            key,
             entry,
             entry.flatten,
             flags,
@@ -122,13 +124,13 @@ class Compiled:
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Return the traced program of these arguments, to print, compile and explain."""
-        entry, _, runtime, dynamic, _ = self._resolve(args, kwargs)
+        _, entry, _, runtime, dynamic, _ = self._resolve(args, kwargs)
         ir = IR(self.name, entry.traced.body, ())
         return Lowered(ir, lambda: entry.executable or self._prepare(entry, runtime, dynamic))
 
     def _resolve(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Entry, list[Array], Runtime, Any, int]:
+    ) -> tuple[Any, Entry, list[Array], Runtime, Any, int]:
         """Find or trace the signature of a call."""
         statics: Any = ()
         dynamic: Any = args
@@ -157,12 +159,20 @@ class Compiled:
             )
         runtime = REGISTERED[mask] if mask else current()
         key = key_of(runtime, structure, bool(kwargs), statics, types)
-        entry = self._cache.get(key)
+        entry = self._touch(key)
         if entry is None:
             entry = self._miss(key, leaves, structure, bool(kwargs), statics)
         else:
             self._stats.hits += 1
-        return entry, leaves, runtime, dynamic, flags
+        return key, entry, leaves, runtime, dynamic, flags
+
+    def _touch(self, key: Any) -> Entry | None:
+        """Return the entry of a signature, which becomes the most recently used."""
+        with self._lock:
+            entry = self._cache.get(key)
+            if entry is not None:
+                self._cache.move_to_end(key)
+            return entry
 
     def _call(self, statics: Any, dynamic: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if not statics:
@@ -251,12 +261,17 @@ class Compiled:
         with self._lock:
             self._reason = difference(key, next(reversed(self._cache), None))
             _log.debug("jit(%s) traced: %s", self.name, self._reason)
+            last = self._last
+            if last is not None and last.key in self._cache:
+                self._cache.move_to_end(last.key)  # hits of the hot path do not move it
             self._cache[key] = entry
             while len(self._cache) > self.cache_capacity:
-                self._cache.popitem(last=False)
+                dropped, _ = self._cache.popitem(last=False)
+                if last is not None and last.key == dropped:
+                    self._last = None
                 self._stats.evictions += 1
                 _log.warning(
-                    "jit(%s): more than %d signatures; the oldest is dropped (%s)",
+                    "jit(%s): more than %d signatures; the least recently used is dropped (%s)",
                     self.name,
                     self.cache_capacity,
                     self._reason,
@@ -289,7 +304,6 @@ class Compiled:
                 entry.traced.body.roots,
                 formals,
                 runtime.has,
-                effects=entry.traced.body.effects,
                 donated=donated_leaves(
                     self.name,
                     dynamic,
@@ -372,7 +386,7 @@ def jit(
             named by either is static however it is passed.
         donate_argnums: arguments whose memory the results may take; they are deleted by a
             successful call and untouched by a failed one.
-        cache_capacity: how many signatures are kept; the least recently made is dropped.
+        cache_capacity: how many signatures are kept; the least recently used is dropped.
         optimize: False runs every operation by itself, to compare with.
 
     Raises:

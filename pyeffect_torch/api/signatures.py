@@ -36,6 +36,7 @@ class Entry:
 class Last:
     """What the hot path compares a call with."""
 
+    key: Any
     entry: Entry
     flatten: Flattener
     flags: int

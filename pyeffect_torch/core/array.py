@@ -109,7 +109,7 @@ class Array(Methods):
 
 class _Drain(threading.local):
     def __init__(self) -> None:
-        self.pending: list[tuple[Array, ...]] = []
+        self.pending: list[Any] = []
         self.running = False
 
 
@@ -119,8 +119,9 @@ _drain = _Drain()
 class _Anchor(Array):
     """A node whose release is iterative.
 
-    It has an input (itself with inputs) in another block of 64 serials; every long path crosses
-    such an edge, so no recursive release is deeper than 64, whatever the shape of the graph.
+    It has an input (itself with inputs) in another block of 64 serials, or holds a body; every long
+    path crosses such a node, so no recursive release is deeper than 64, whatever the shape of the
+    graph.
     """
 
     __slots__ = ()
@@ -128,7 +129,9 @@ class _Anchor(Array):
     def __del__(self) -> None:
         drain = _drain
         drain.pending.append(self.inputs)
+        drain.pending.append(self.params)  # the bodies of a region hold what it captured
         self.inputs = ()
+        self.params = None
         if drain.running:
             return
         drain.running = True
@@ -165,7 +168,7 @@ def make(
         runtimes = flags >> RUNTIME_SHIFT
         if flags & DEAD_FLAG or runtimes & (runtimes - 1):
             _refuse(op, inputs)
-    cls = _Anchor if anchored else Array
+    cls = _Anchor if anchored or op.multi else Array
     return cls(op, inputs, params, shape, dtype, flags, src or source.capture(), serial)
 
 

@@ -56,43 +56,26 @@ class Body:
     formal when all formals are fresh: older nodes cannot depend on them.
     """
 
-    __slots__ = ("_deps", "_nodes", "effects", "floor", "formals", "roots")
+    __slots__ = ("_nodes", "floor", "formals", "roots")
 
     def __init__(
         self,
         formals: Sequence[Array],
         roots: Sequence[Array],
-        effects: Sequence[Array] = (),
         floor: int = 0,
     ) -> None:
         self.formals = tuple(formals)
         self.roots = tuple(roots)
-        self.effects = tuple(effects)
         self.floor = floor
         self._nodes: list[Array] | None = None
-        self._deps: list[int] | None = None
 
     @property
     def nodes(self) -> list[Array]:
         """The nodes between formals and roots, ascending."""
         if self._nodes is None:
             stop = {formal.serial for formal in self.formals}
-            self._nodes = reach((*self.roots, *self.effects), stop, self.floor)
+            self._nodes = reach(self.roots, stop, self.floor)
         return self._nodes
-
-    @property
-    def deps(self) -> list[int]:
-        """For each root, a bit mask of the formals that it depends on."""
-        if self._deps is None:
-            masks = {formal.serial: 1 << k for k, formal in enumerate(self.formals)}
-            get = masks.get
-            for node in self.nodes:
-                mask = 0
-                for array in node.inputs:
-                    mask |= get(array.serial, 0)
-                masks[node.serial] = mask
-            self._deps = [masks.get(root.serial, 0) for root in self.roots]
-        return self._deps
 
     def inline(self, actuals: Sequence[Array]) -> list[Array]:
         """Return the roots on other inputs; nodes that depend on no formal are shared."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pyeffect_torch.core import dtypes, source
@@ -28,19 +28,14 @@ class Frame:
         first: the serial from which on nodes are inside.
         key: jit: the hidden placeholder that implicit randomness starts from.
         row: vmap: the hidden batched row index, int64 [].
-        axis_name, size: vmap: for named-axis collectives.
         draws: how many implicit draws were made in this frame.
-        effects: effect nodes, in order.
     """
 
     kind: str
     first: int
     key: Array | None = None
     row: Array | None = None
-    axis_name: Any = None
-    size: int = 0
     draws: int = 0
-    effects: list[Array] = field(default_factory=list)
 
 
 class _Frames(threading.local):
@@ -112,8 +107,8 @@ def trace(
         roots, out = call(arguments)
     finally:
         pop(frame)
-    captures = captures_of([*roots, *frame.effects], formals, frame.first)
-    body = Body([*captures, *formals], roots, frame.effects)
+    captures = captures_of(roots, formals, frame.first)
+    body = Body([*captures, *formals], roots)
     check_leaks(body)
     return Trace(body, tuple(captures), tuple(formals), out)
 

@@ -256,7 +256,6 @@ def encode(
     formals: Sequence[Array],
     supports: Callable[[str], bool],
     *,
-    effects: Sequence[Array] = (),
     donated: Sequence[int] = (),
     key: int | None = None,
     scalar_slots: bool = False,
@@ -270,7 +269,6 @@ def encode(
         roots: the outputs; they may repeat, and be formals or constants.
         formals: the inputs, in order; concrete arrays that the graph meets follow them.
         supports: whether the runtime has an opcode.
-        effects: nodes to run although nothing uses them.
         donated: indices of formals whose memory outputs of their type may take.
         key: index of the formal that is the random key.
         scalar_slots: make 0-d literals inputs, so that they stand outside the structural hash.
@@ -287,7 +285,7 @@ def encode(
         flags = INPUT_FLAGS["donated"] if index in donated else 0
         encoder.add_input(formal, INPUT_FLAGS["rng_key"] if index == key else flags)
     with ENCODING:
-        encoder.run(reach_values((*roots, *effects), encoder.ids) if nodes is None else nodes)
+        encoder.run(reach_values(roots, encoder.ids) if nodes is None else nodes)
         outputs = [encoder.ref(root) for root in roots]
     types = tuple((root.shape, root.dtype) for root in roots)
     aliases = _aliases(encoder, donated, types)

@@ -121,7 +121,7 @@ def checkpoint(f: Callable[..., Any], policy: str | Policy | None = None) -> Cal
         body = traced.body
         count = len(body.roots)
         kept = _kept(body, keep)
-        body = Body(body.formals, (*body.roots, *kept), body.effects)
+        body = Body(body.formals, (*body.roots, *kept))
         inputs = (*traced.captures, *flat)
         node = regions.region(CHECKPOINT, inputs, body, _Rules(count, False))
         return tree.unflatten(traced.out, outputs(node)[:count])

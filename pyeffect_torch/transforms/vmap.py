@@ -75,7 +75,6 @@ def vmap(
     in_axes: Any = 0,
     out_axes: Any = 0,
     axis_size: int | None = None,
-    axis_name: Any = None,
 ) -> Callable[..., Any]:
     """Return `f` applied to each row of its batched arguments, without a loop.
 
@@ -86,7 +85,6 @@ def vmap(
             are batched along axis 0.
         out_axes: likewise for the result; None only for what does not depend on the batch.
         axis_size: the number of rows where no argument is batched.
-        axis_name: a name for `psum`, `pmean`, `pmax`.
 
     Raises:
         ShapeError: batch axes of different extents, or out of range. TreeError, ArgumentError:
@@ -113,7 +111,7 @@ def vmap(
             for array, axis, path in zip(flat, axes, paths, strict=True)
         ]
         size = _batch_size(fronts, paths, axis_size)
-        result, env = _run(f, flat, fronts, paths, structure, size, axis_name)
+        result, env = _run(f, flat, fronts, paths, structure, size)
         return _collect(result, env, size, out_axes)
 
     return wrapped
@@ -126,7 +124,6 @@ def _run(
     paths: list[str],
     structure: tree.Structure,
     size: int,
-    axis_name: Any,
 ) -> tuple[Any, dict[int, Any]]:
     row = placeholder((), dtypes.int64, "the row index of vmap")
     env: dict[int, Any] = {}
@@ -138,7 +135,7 @@ def _run(
         leaf = placeholder(front.shape[1:], array.dtype, f"{path} of vmap")
         env[leaf.serial] = front
         leaves.append(leaf)
-    frame = Frame("vmap", row.serial, row=row, axis_name=axis_name, size=size)
+    frame = Frame("vmap", row.serial, row=row)
     push(frame)
     try:
         args, kwargs = tree.unflatten(structure, leaves)

@@ -175,3 +175,18 @@ def test_a_kind_of_int_is_an_int() -> None:
         HIGH = 3
 
     assert et.jit(lambda level: level)(Level.HIGH).dtype == np.int64
+
+
+def test_the_least_recently_used_signature_is_dropped() -> None:
+    g = et.jit(lambda x: x + 1, cache_capacity=2)
+    one, two, three = et.zeros(1), et.zeros(2), et.zeros(3)
+    g(one)
+    g(two)
+    for _ in range(3):
+        g(one)  # by the hot path from the second call on
+    g(three)
+    assert g.stats.traces == 3
+    g(one)
+    assert g.stats.traces == 3
+    g(two)
+    assert g.stats.traces == 4
