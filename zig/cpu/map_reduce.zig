@@ -1,7 +1,7 @@
 //! Elementwise regions that end in reductions: each task runs the region on a piece that fits the
-//! cache, and reduces the piece before the next one comes, so the reduced values never reach memory.
-//! Either everything is reduced (tasks leave partial results, which one more task combines), or the
-//! innermost axes are (a task takes whole rows and has their results).
+//! cache, and reduces the piece before the next one comes, so the reduced values never reach
+//! memory. Either everything is reduced (tasks leave partial results, which one more task
+//! combines), or the innermost axes are (a task takes whole rows and has their results).
 //!
 //! Numerics: as `reduce.zig` within a piece and over the partial results; pieces are fixed when the
 //! program is planned.

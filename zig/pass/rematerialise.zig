@@ -1,6 +1,7 @@
 //! Rematerialisation: a region that reads values another region would have to store for it computes
 //! them again instead, where that keeps fewer bytes alive. The derivative of an activation is the
-//! common case: it reads five or six intermediates of the forward pass, all of which follow from one.
+//! common case: it reads five or six intermediates of the forward pass, all of which follow from
+//! one.
 //!
 //! The members that a region repeats are its clones. They are never stored by it; the region they
 //! come from stores only what somebody still reads. One walk over the units in their order.
