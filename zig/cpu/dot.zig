@@ -119,6 +119,16 @@ fn has(list: []const i64, axis: usize) bool {
 /// The geometry of the product for kernels compiled for `isa`. Operands have one dtype, which is
 /// the result's; axis lists are valid for them.
 pub fn plan(lhs: Operand, rhs: Operand, attributes: Attributes, isa: Isa) Geometry {
+    return planWith(lhs, rhs, attributes, isa, shapes.pairsPay(isa));
+}
+
+fn planWith(
+    lhs: Operand,
+    rhs: Operand,
+    attributes: Attributes,
+    isa: Isa,
+    pairs_wanted: bool,
+) Geometry {
     assert(lhs.dtype == rhs.dtype);
     const groups: Groups = .of(&lhs, &rhs, attributes);
     const kind: shapes.Kind = .of(lhs.dtype);
@@ -135,7 +145,7 @@ pub fn plan(lhs: Operand, rhs: Operand, attributes: Attributes, isa: Isa) Geomet
     } else if (wastes(&g, &turned, shapes.shapeOf(isa, kind))) {
         g = turned;
     }
-    gemm_plan.complete(&g, isa);
+    gemm_plan.complete(&g, isa, pairs_wanted);
     return g;
 }
 
@@ -187,7 +197,10 @@ pub fn run(
     const d: DType = @fromBackingInt(@as(u8, @intCast(g.dtype)));
     switch (d) {
         inline .u8, .u16, .u32, .u64, .f16, .bf16, .f32, .f64 => |c| {
-            if (g.mode == .blocked) return gemm.Blocked(c).run(g, ptrs, task, ctx);
+            if (c == .bf16 and shapes.has_pairs and g.paired == 1) {
+                return gemm.Blocked(c, true).run(g, ptrs, task, ctx);
+            }
+            if (g.mode == .blocked) return gemm.Blocked(c, false).run(g, ptrs, task, ctx);
             if (comptime !c.isFloat()) unreachable; // `gemm_thin.rowsMax`
             gemm_thin.Thin(c).run(g, ptrs, task, ctx);
         },
@@ -235,6 +248,17 @@ fn extentOf(operand: *const Operand, axes: []const i64) u64 {
 
 /// Compares with sums taken one by one; the sample values make every sum exact in float32.
 fn check(comptime d: DType, lhs: harness.View, rhs: harness.View, attributes: Attributes) !void {
+    try checkWith(d, lhs, rhs, attributes, false);
+    if (d == .bf16 and shapes.has_pairs) try checkWith(d, lhs, rhs, attributes, true);
+}
+
+fn checkWith(
+    comptime d: DType,
+    lhs: harness.View,
+    rhs: harness.View,
+    attributes: Attributes,
+    pairs_wanted: bool,
+) !void {
     var lhs_free: [16]i64 = undefined;
     var rhs_free: [16]i64 = undefined;
     const l = &lhs.operand;
@@ -248,7 +272,7 @@ fn check(comptime d: DType, lhs: harness.View, rhs: harness.View, attributes: At
     const result = try harness.makeView(d, &.{ batch, m, n }, .dense);
     defer result.deinit();
     @memset(result.memory, 0x33);
-    const g = plan(l.*, r.*, attributes, shapes.here);
+    const g = planWith(l.*, r.*, attributes, shapes.here, pairs_wanted);
     const status = try harness.executeViews(run, &g, &result, &.{ &lhs, &rhs });
     try testing.expectEqual(kernel_abi.Fault.none, status.fault);
     const C = dtype.Compute(d);
@@ -310,13 +334,14 @@ test "matrices of every dtype, several layouts and ragged sizes" {
     inline for (.{ .u8, .i8, .u16, .i16, .u32, .i32, .u64, .i64, .f16, .bf16, .f64 }) |d| {
         try checkMatrices(d, random, 1, 37, 18);
         try checkMatrices(d, random, 16, 35, 19);
+        if (d == .bf16) try checkMatrices(d, random, 20, 50, 67);
     }
 }
 
 test "batches, several free and contracted axes, any axis order" {
     var prng: std.Random.DefaultPrng = .init(2);
     const random = prng.random();
-    inline for (.{ .f32, .f16, .i16 }) |d| {
+    inline for (.{ .f32, .bf16, .i16 }) |d| {
         inline for (harness.all_layouts) |layout| {
             const lhs = try harness.randomView(random, d, &.{ 3, 4, 5, 2, 6 }, layout);
             defer lhs.deinit();

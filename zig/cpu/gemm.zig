@@ -19,6 +19,8 @@ const TaskContext = kernel_abi.TaskContext;
 const shapes = @import("gemm_shapes.zig");
 const gemm_micro = @import("gemm_micro.zig");
 const gemm_pack = @import("gemm_pack.zig");
+const gemm_pair = @import("gemm_pair.zig");
+const gemm_store = @import("gemm_store.zig");
 const at = @import("view.zig").at;
 
 pub const Mode = enum(u32) {
@@ -40,6 +42,10 @@ pub const Source = enum(u32) {
     direct_rows,
 };
 
+pub const plus = gemm_store.plus;
+pub const narrow = gemm_store.narrow;
+pub const storeRow = gemm_store.storeRow;
+
 /// Distinct axes of the product: batch, rows, columns and k together.
 pub const axes_max = 2 * kernel_abi.rank_max;
 
@@ -48,11 +54,13 @@ pub const Geometry = extern struct {
     /// Storage of A, B and C, one of those that `gemm_pack.packable` lists.
     dtype: u32,
     mode: Mode,
-    /// Extents of the product; A is `[batch, m, k]`, B is `[batch, k, n]`.
+    /// Extents of the product; A is `[batch, m, k]`, B is `[batch, k, n]`. Where bfloat16 is
+    /// multiplied in pairs `k` counts pairs, and `k_elements` may be odd.
     batch: u64,
     m: u64,
     n: u64,
     k: u64,
+    k_elements: u64,
     /// Ranks of the four groups of axes, which follow each other in the arrays below.
     batch_rank: u32,
     m_rank: u32,
@@ -67,6 +75,9 @@ pub const Geometry = extern struct {
     b_source: Source,
     /// 1 if products go to C as they are, without a tile in scratch.
     stores_direct: u32,
+    /// 1 if bfloat16 is multiplied in pairs.
+    paired: u32,
+    reserved: u32,
     /// Elements between neighbours of a column and of a row of C; C[b] is at b * m * n.
     c_row_stride: u64,
     c_col_stride: u64,
@@ -214,61 +225,25 @@ pub fn views(comptime S: type, g: *const Geometry, p: Pointers, batch: u64) View
     };
 }
 
-/// a + b; wraps for integers. Scalars or vectors.
-pub inline fn plus(a: anytype, b: @TypeOf(a)) @TypeOf(a) {
-    const info = @typeInfo(@TypeOf(a));
-    const E = if (info == .vector) info.vector.child else @TypeOf(a);
-    return if (@typeInfo(E) == .float) a + b else a +% b;
-}
-
-pub inline fn narrow(comptime d: DType, x: shapes.Kind.of(d).Type()) Storage(d) {
-    return switch (d) {
-        .bf16 => dtype.Bf16.fromF32(x),
-        .f16 => @floatCast(x),
-        .u8, .u16 => @truncate(x),
-        else => x,
-    };
-}
-
-/// Stores `count` elements, rounded to the storage of `d`.
-pub fn storeRow(
-    comptime d: DType,
-    to: [*]Storage(d),
-    from: [*]const shapes.Kind.of(d).Type(),
-    count: u64,
-) void {
-    const lanes = comptime shapes.shapeOf(shapes.here, .of(d)).lanes;
-    var i: u64 = 0;
-    switch (d) {
-        .f16 => while (i + lanes <= count) : (i += lanes) {
-            const v: @Vector(lanes, f32) = from[i..][0..lanes].*;
-            const half: @Vector(lanes, f16) = @floatCast(v);
-            to[i..][0..lanes].* = half;
-        },
-        .bf16 => while (i + lanes <= count) : (i += lanes) {
-            const U = @Vector(lanes, u32);
-            const v: @Vector(lanes, f32) = from[i..][0..lanes].*;
-            const bits: U = @bitCast(v);
-            const high = bits >> @splat(16);
-            const odd = high & @as(U, @splat(1));
-            const rounded = (bits +% @as(U, @splat(0x7fff)) +% odd) >> @splat(16);
-            const quiet = high | @as(U, @splat(0x40));
-            const half: @Vector(lanes, u16) = @truncate(@select(u32, v != v, quiet, rounded));
-            @as(*align(2) @Vector(lanes, u16), @ptrCast(to + i)).* = half;
-        },
-        else => {},
-    }
-    while (i < count) : (i += 1) to[i] = narrow(d, from[i]);
-}
-
-pub fn Blocked(comptime d: DType) type {
+/// `pairs`: bfloat16 goes through the kernels for pairs along k.
+pub fn Blocked(comptime d: DType, comptime pairs: bool) type {
     return struct {
         const S = Storage(d);
         const kind = shapes.Kind.of(d);
         const T = kind.Type();
         const micro = gemm_micro.Micro(kind);
-        const packer = gemm_pack.Pack(d);
+        const by_rows = if (pairs) micro.by_rows_pairs else micro.by_rows;
         const shape = shapes.shapeOf(shapes.here, kind);
+
+        inline fn pack(
+            g: *const Geometry,
+            view: gemm_pack.View,
+            piece: gemm_pack.Piece,
+            to: [*]T,
+        ) void {
+            if (pairs) return gemm_pair.panel(view, piece, g.k_elements, @ptrCast(to));
+            gemm_pack.Pack(d).panel(view, piece, to);
+        }
 
         pub fn run(g: *const Geometry, ptrs: [*]const [*]u8, task: u64, ctx: *TaskContext) void {
             const p: Pointers = .of(g, ptrs);
@@ -298,7 +273,7 @@ pub fn Blocked(comptime d: DType) type {
                 const height: u32 = if (is_a) micro.rows else micro.cols;
                 const lane = flat % (if (is_a) a_panels else b_panels) * height;
                 const left = (if (is_a) g.m else g.n) - lane;
-                packer.panel(if (is_a) view.a else view.b, .{
+                pack(g, if (is_a) view.a else view.b, .{
                     .lane_start = lane,
                     .lane_count = @intCast(@min(left, height)),
                     .lanes_left = left,
@@ -425,7 +400,7 @@ pub fn Blocked(comptime d: DType) type {
                     packed_panels = full;
                 } else if (unit and full > 0) {
                     piece.panel_count = full;
-                    packer.panel(block.view_b, piece, block.local_b);
+                    pack(block.g, block.view_b, piece, block.local_b);
                     packed_panels = full;
                 }
                 piece.panel_count = 1;
@@ -434,7 +409,7 @@ pub fn Blocked(comptime d: DType) type {
                     piece.lanes_left = g.n - piece.lane_start;
                     piece.lane_count = @intCast(@min(end - piece.lane_start, micro.cols));
                     const to = block.local_b + packed_panels * count * micro.cols;
-                    packer.panel(block.view_b, piece, to);
+                    pack(block.g, block.view_b, piece, to);
                 }
             }
 
@@ -466,7 +441,7 @@ pub fn Blocked(comptime d: DType) type {
                 var row = block.part.row_begin;
                 var to = block.local_a;
                 while (row < block.part.row_end) : (row += micro.rows) {
-                    packer.panel(block.view_a, .{
+                    pack(block.g, block.view_a, .{
                         .lane_start = row,
                         .lane_count = @intCast(@min(block.part.row_end - row, micro.rows)),
                         .lanes_left = block.g.m - row,
@@ -499,7 +474,7 @@ pub fn Blocked(comptime d: DType) type {
                 while (row < part.row_end) : (row += height) {
                     const rows = @min(part.row_end - row, height);
                     const a = block.panelA(depth, count, row);
-                    const kernel = if (by_row) micro.by_rows_direct[rows] else micro.by_rows[rows];
+                    const kernel = if (by_row) micro.by_rows_direct[rows] else by_rows[rows];
                     const c = corner + (row - part.row_begin) * block.c_step;
                     if (to_edge) {
                         kernel(count, a.at, a.step, b, b_step, block.edge, micro.cols, false);

@@ -22,6 +22,20 @@ pub inline fn multiplyAdd(a: anytype, b: @TypeOf(a), c: @TypeOf(a)) @TypeOf(a) {
     return if (has_fma) @mulAdd(@TypeOf(a), a, b, c) else a * b + c;
 }
 
+/// How A is laid out for a kernel.
+const Layout = enum { panels, direct, pairs };
+
+/// acc + a.low * b.low + a.high * b.high of the two bfloat16 in each lane. Subnormal inputs and
+/// sums count as zero.
+inline fn addPairs(acc: @Vector(16, f32), a: @Vector(16, f32), b: @Vector(16, f32)) @TypeOf(acc) {
+    return asm ("vdpbf16ps %[b], %[a], %[acc]"
+        : [acc] "=v" (-> @Vector(16, f32)),
+        : [a] "v" (a),
+          [b] "v" (b),
+          [in] "0" (acc),
+    );
+}
+
 /// The register tile of `kind` in this object.
 pub fn Micro(comptime kind: shapes.Kind) type {
     const T = kind.Type();
@@ -49,21 +63,25 @@ pub fn Micro(comptime kind: shapes.Kind) type {
 
         /// By number of rows (entry 0 is unused). A[r, k] is at `a[k * a_step + r]`: a packed
         /// panel, or a matrix whose rows are the contiguous axis.
-        pub const by_rows: [rows + 1]Kernel = table(rows, false);
+        pub const by_rows: [rows + 1]Kernel = table(rows, .panels);
         /// A[r, k] is at `a[r * a_step + k]`: a row-major matrix, unpacked.
-        pub const by_rows_direct: [direct_rows + 1]Kernel = table(direct_rows, true);
+        pub const by_rows_direct: [direct_rows + 1]Kernel = table(direct_rows, .direct);
+        /// As `by_rows`, but every element of A and B is two bfloat16, neighbours along k. Only
+        /// where `shapes.has_pairs`.
+        pub const by_rows_pairs: [rows + 1]Kernel = table(rows, .pairs);
         /// A row-major A needs an address register for each row: more rows would spill.
         pub const direct_rows = @min(rows, 8);
 
-        fn table(comptime count: comptime_int, comptime direct: bool) [count + 1]Kernel {
+        fn table(comptime count: comptime_int, comptime layout: Layout) [count + 1]Kernel {
             @setEvalBranchQuota(100_000);
             var kernels: [count + 1]Kernel = undefined;
-            for (1..count + 1) |r| kernels[r] = Instance(r, direct).run;
+            for (1..count + 1) |r| kernels[r] = Instance(r, layout).run;
             kernels[0] = kernels[1];
             return kernels;
         }
 
-        fn Instance(comptime r: comptime_int, comptime direct: bool) type {
+        fn Instance(comptime r: comptime_int, comptime layout: Layout) type {
+            const direct = layout == .direct;
             return struct {
                 fn run(
                     depth: usize,
@@ -88,13 +106,13 @@ pub fn Micro(comptime kind: shapes.Kind) type {
                     while (left >= unroll) : (left -= unroll) {
                         inline for (0..unroll) |u| {
                             const ar = if (direct) ap + u else ap + u * a_step;
-                            step(r, direct, &acc, ar, a_step, bp + u * b_step);
+                            step(r, layout, &acc, ar, a_step, bp + u * b_step);
                         }
                         ap += if (direct) unroll else unroll * a_step;
                         bp += unroll * b_step;
                     }
                     while (left > 0) : (left -= 1) {
-                        step(r, direct, &acc, ap, a_step, bp);
+                        step(r, layout, &acc, ap, a_step, bp);
                         ap += if (direct) 1 else a_step;
                         bp += b_step;
                     }
@@ -110,7 +128,7 @@ pub fn Micro(comptime kind: shapes.Kind) type {
 
         inline fn step(
             comptime r: comptime_int,
-            comptime direct: bool,
+            comptime layout: Layout,
             acc: *[r][vectors]V,
             a: [*]const T,
             a_step: usize,
@@ -119,8 +137,13 @@ pub fn Micro(comptime kind: shapes.Kind) type {
             var row: [vectors]V = undefined;
             inline for (0..vectors) |j| row[j] = b[j * lanes ..][0..lanes].*;
             inline for (0..r) |i| {
-                const element: V = @splat(if (direct) a[i * a_step] else a[i]);
-                inline for (0..vectors) |j| acc[i][j] = multiplyAdd(element, row[j], acc[i][j]);
+                const element: V = @splat(if (layout == .direct) a[i * a_step] else a[i]);
+                inline for (0..vectors) |j| {
+                    acc[i][j] = if (layout == .pairs)
+                        addPairs(acc[i][j], element, row[j])
+                    else
+                        multiplyAdd(element, row[j], acc[i][j]);
+                }
             }
         }
     };

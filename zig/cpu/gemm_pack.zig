@@ -198,7 +198,7 @@ pub fn Pack(comptime d: DType) type {
         }
 
         /// log2(lanes) rounds of interleaving the first half of the rows with the second.
-        inline fn transpose(tile: *[lanes]V) void {
+        pub inline fn transpose(tile: *[lanes]V) void {
             comptime var round = 1;
             inline while (round < lanes) : (round *= 2) {
                 const old = tile.*;

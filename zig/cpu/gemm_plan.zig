@@ -37,16 +37,22 @@ const direct_stride_bytes_max: u64 = 3072;
 /// Bytes of B up to which reading it in place is no slower than packing.
 const direct_b_bytes_max: u64 = 32 << 10;
 
-/// Fills in everything but the axes, dtype and C's strides, which must be there.
-pub fn complete(g: *Geometry, isa: Isa) void {
+/// Fills in everything but the axes, dtype and C's strides, which must be there. `pairs_wanted`:
+/// the kernels have bfloat16 pairs and are to use them.
+pub fn complete(g: *Geometry, isa: Isa, pairs_wanted: bool) void {
     const d: DType = @fromBackingInt(@as(u8, @intCast(g.dtype)));
     const kind: shapes.Kind = .of(d);
     const shape = shapes.shapeOf(isa, kind);
+    g.k_elements = g.k;
+    const cost = costNs(g, d, shape);
+    const pairs = d == .bf16 and g.mode == .blocked and pairs_wanted;
+    g.paired = @intFromBool(pairs);
+    if (pairs) g.k = ceilDivide(g.k, 2);
     g.splits = 1;
     g.split_depth = g.k;
     g.batch_per_task = 1;
     g.elements_per_task = combine_elements;
-    g.work = .{ .task_count = 0, .scratch_bytes = 0, .cost_ns = costNs(g, d, shape) };
+    g.work = .{ .task_count = 0, .scratch_bytes = 0, .cost_ns = if (pairs) cost / 2 else cost };
     if (g.batch * g.m * g.n == 0) return empty(g);
     if (g.mode == .blocked) blocked(g, d, shape) else thin(g, kind);
 }

@@ -101,7 +101,9 @@ pub fn shapeOf(isa: Isa, kind: Kind) Shape {
 
 /// The variant this object is compiled for.
 pub const here: Isa = switch (builtin.cpu.arch) {
-    .x86_64 => if (builtin.cpu.has(.x86, .avx512f))
+    .x86_64 => if (builtin.cpu.has(.x86, .avx512f) and builtin.cpu.has(.x86, .avx512bf16))
+        .v4b
+    else if (builtin.cpu.has(.x86, .avx512f))
         .v4
     else if (builtin.cpu.has(.x86, .avx2) and builtin.cpu.has(.x86, .fma))
         .v3
@@ -112,7 +114,36 @@ pub const here: Isa = switch (builtin.cpu.arch) {
 };
 
 /// Vector registers of that variant.
-pub const register_count: u32 = if (builtin.cpu.arch == .x86_64 and here != .v4) 16 else 32;
+pub const register_count: u32 = switch (builtin.cpu.arch) {
+    .x86_64 => if (builtin.cpu.has(.x86, .avx512f)) 32 else 16,
+    else => 32,
+};
+
+/// Whether this object has the kernels that multiply bfloat16 in pairs along k.
+pub const has_pairs = builtin.cpu.arch == .x86_64 and here == .v4b;
+
+/// Whether such pairs are faster than widening: on AMD they are twice as fast, on Intel (Sapphire
+/// Rapids, measured) half as fast, as that maker's unit for bfloat16 is another one.
+pub fn pairsPay(isa: Isa) bool {
+    if (builtin.cpu.arch != .x86_64) return false;
+    return isa == .v4b and vendorWord() == 0x68747541; // "Auth" of AuthenticAMD
+}
+
+fn vendorWord() u32 {
+    var eax: u32 = undefined;
+    var ebx: u32 = undefined;
+    var ecx: u32 = undefined;
+    var edx: u32 = undefined;
+    asm volatile ("cpuid"
+        : [a] "={eax}" (eax),
+          [b] "={ebx}" (ebx),
+          [c] "={ecx}" (ecx),
+          [d] "={edx}" (edx),
+        : [leaf] "{eax}" (@as(u32, 0)),
+          [sub] "{ecx}" (@as(u32, 0)),
+    );
+    return ebx;
+}
 
 comptime {
     for (@typeInfo(Isa).@"enum".field_names) |name| {
