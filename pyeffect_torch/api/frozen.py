@@ -118,7 +118,7 @@ def freeze(f: Callable[..., Any], *exemplars: Any, constants: Any = None) -> Fro
     compute_arrays([array for array in captures if array.buf is None])
     key, *formals = made.arguments
     body = made.body
-    uses_key = any(a.serial == key.serial for node in body.nodes for a in node.inputs)
+    uses_key = made.uses_key()
     inputs = [key, *formals] if uses_key else list(formals)
     in_structure = structure.children()[0]
     meta = {

@@ -24,10 +24,10 @@ class Entry:
 
     traced: Trace
     structure: tree.Structure
+    uses_key: bool
+    live: bool
     program: Program | None = None
     executable: Executable | None = None
-    uses_key: bool = False
-    live: bool = False
     flatten: Flattener | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -79,6 +79,12 @@ class Trace:
     arguments: tuple[Array, ...]
     out: Any
 
+    def uses_key(self) -> bool:
+        """Whether the hidden key, the first argument of a trace `with_key`, is used."""
+        hidden = self.arguments[0].serial
+        used = (array for node in self.body.nodes for array in node.inputs)
+        return any(a.serial == hidden for a in (*self.body.roots, *used))
+
 
 def trace(
     kind: str,

@@ -51,7 +51,7 @@ class ReferenceRuntime(Runtime):
 
     def has(self, opcode: str) -> bool:
         """Whether some declaration has this opcode and a reference, and it is not hidden."""
-        op = BY_OPCODE().get(opcode)
+        op = by_opcode().get(opcode)
         return opcode not in self.hidden and op is not None and op.reference is not None
 
     def upload(self, value: Value) -> NumpyBuffer:
@@ -71,7 +71,7 @@ class ReferenceRuntime(Runtime):
 _by_opcode: dict[str, Op] = {}
 
 
-def BY_OPCODE() -> dict[str, Op]:
+def by_opcode() -> dict[str, Op]:
     """Declarations by opcode."""
     if len(_by_opcode) == 0:
         _by_opcode.update({op.opcode: op for op in REGISTRY.values() if op.opcode is not None})
@@ -122,7 +122,7 @@ class ReferenceExecutable:
 
     def _step(self, number: int, step: Any, values: list[Any], origin: Program) -> list[Value]:
         name, operands, attributes, types = step
-        op = BY_OPCODE().get(name)
+        op = by_opcode().get(name)
         source = origin.sources[number] if number < len(origin.sources) else None
         if op is None or op.reference is None:
             raise UnsupportedError(
