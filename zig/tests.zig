@@ -16,6 +16,8 @@ test {
     _ = @import("cpu/fold.zig");
     _ = @import("cpu/gemm_micro.zig");
     _ = @import("cpu/gemm_pack.zig");
+    _ = @import("cpu/gemm_pair.zig");
+    _ = @import("cpu/gemm_store.zig");
     _ = @import("cpu/index.zig");
     _ = @import("cpu/indexing_test.zig");
     _ = @import("cpu/isa.zig");
