@@ -124,6 +124,9 @@ uint32_t pet_runtime_set_threads(uint64_t runtime, uint32_t thread_count);
 /* Counters of the runtime. */
 uint32_t pet_runtime_stats(uint64_t runtime, pet_runtime_stats_t *out);
 
+/* Give memory that is kept for reuse (freed buffers, idle workspaces) back. */
+uint32_t pet_runtime_trim(uint64_t runtime);
+
 /* Make a buffer of `bytes` bytes, 64-byte aligned, contents undefined. out_data may be null. */
 uint32_t pet_buffer_create(uint64_t runtime, uint64_t bytes, uint64_t *out, uint8_t **out_data);
 

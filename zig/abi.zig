@@ -94,6 +94,13 @@ pub export fn pet_runtime_stats(handle: Handle, out: ?*abi.RuntimeStats) callcon
     return 0;
 }
 
+pub export fn pet_runtime_trim(handle: Handle) callconv(.c) u32 {
+    const runtime = find(Runtime, handle) catch |f| return code(f);
+    defer runtime.drop();
+    runtime.trim();
+    return 0;
+}
+
 pub export fn pet_buffer_create(
     runtime: Handle,
     bytes: u64,
@@ -304,7 +311,8 @@ fn executableExplain(handle: Handle, text: ?[*]u8, capacity: u64, needed: ?*u64)
     defer executable.drop();
     var writer: std.Io.Writer.Allocating = .init(memory.gpa);
     defer writer.deinit();
-    explain.write(&executable.shared.plan, &writer.writer) catch return error.OutOfMemory;
+    const copied = executable.donations_copied.load(.monotonic);
+    explain.write(&executable.shared.plan, copied, &writer.writer) catch return error.OutOfMemory;
     const json = writer.written();
     length.* = json.len;
     if (capacity == 0 or json.len > capacity) return;

@@ -183,6 +183,11 @@ pub const functions = [_]Function{
         },
     },
     .{
+        .name = "pet_runtime_trim",
+        .doc = "Give memory that is kept for reuse (freed buffers, idle workspaces) back.",
+        .parameters = &.{p("runtime", Handle)},
+    },
+    .{
         .name = "pet_buffer_create",
         .doc = "Make a buffer of `bytes` bytes, 64-byte aligned, contents undefined. " ++
             "out_data may be null.",

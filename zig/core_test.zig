@@ -200,6 +200,11 @@ test "core: a donated buffer is written in place and its handle dies; an exporte
         try testing.expectEqualSlices(f32, &.{ 1.5, 3, 4.5, 6 }, address[0..4]);
         try testing.expectEqualSlices(f32, &.{ 2.25, 4.5, 6.75, 9 }, try view(f32, next[0]));
         try expectStatus(.invalid_handle, abi.pet_buffer_release(out[0]));
+        var text: [4096]u8 = undefined;
+        var needed: u64 = 0;
+        try expectStatus(.ok, abi.pet_executable_explain(executable, &text, text.len, &needed));
+        const copied = "\"donations_copied\":1,";
+        try testing.expect(std.mem.findPos(u8, text[0..@intCast(needed)], 0, copied) != null);
         try expectStatus(.ok, abi.pet_buffer_unexport(exported));
         try expectStatus(.ok, abi.pet_buffer_release(next[0]));
         try testing.expectEqual(@as(u64, 0), (try core.stats()).buffers_live);
@@ -478,4 +483,23 @@ test "core: reductions are done with their region, over all axes and over rows" 
             try testing.expectEqual(expected, sum);
         }
     };
+}
+
+test "core: trimming gives kept memory back" {
+    var core: Core = try .init(1);
+    defer core.deinit();
+    const program = try halves(&core, 100_000, false);
+    const executable = try core.compile(&program, false);
+    defer _ = abi.pet_executable_release(executable);
+    const x = try core.upload(f32, &@as([100_000]f32, @splat(1)));
+    var out: [1]Handle = .{0};
+    var e: abi_types.Error = .{};
+    try run(executable, &.{x}, &out, &e);
+    try expectStatus(.ok, abi.pet_buffer_release(out[0]));
+    try expectStatus(.ok, abi.pet_buffer_release(x));
+    var s = try core.stats();
+    try testing.expect(s.cached_bytes > 0 and s.workspace_bytes > 0);
+    try expectStatus(.ok, abi.pet_runtime_trim(core.runtime));
+    s = try core.stats();
+    try testing.expectEqual(@as(u64, 0), s.cached_bytes + s.workspace_bytes);
 }

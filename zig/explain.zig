@@ -7,7 +7,9 @@ const Plan = plans.Plan;
 const Writer = std.Io.Writer;
 
 /// Writes one JSON object.
-pub fn write(plan: *const Plan, w: *Writer) Writer.Error!void {
+/// `donations_copied`: how often a donated buffer was not written in place although the plan says
+/// so, because somebody else still had a hold on it.
+pub fn write(plan: *const Plan, donations_copied: u64, w: *Writer) Writer.Error!void {
     try w.print(
         \\{{"program_instructions":{d},"instructions":{d},"commit_point":{d},
     , .{ plan.program_instructions, plan.instructions.len, plan.commit_point });
@@ -20,7 +22,10 @@ pub fn write(plan: *const Plan, w: *Writer) Writer.Error!void {
         plan.cost_ns,
         plan.compile_ns / 1000,
     });
-    try w.print("\"peak_bytes\":{d},", .{peakBytes(plan)});
+    try w.print("\"peak_bytes\":{d},\"donations_copied\":{d},", .{
+        peakBytes(plan),
+        donations_copied,
+    });
     try writePasses(plan, w);
     try writeKernels(plan, w);
     try writeRegions(plan, w);
@@ -89,7 +94,10 @@ fn writeOutputs(plan: *const Plan, w: *Writer) Writer.Error!void {
     try w.writeAll("\"outputs\":[");
     for (plan.outputs, 0..) |output, index| {
         if (index > 0) try w.writeByte(',');
-        try w.print("{{\"bytes\":{d},\"in_place_of_input\":", .{output.bytes});
+        try w.print("{{\"bytes\":{d},\"in_place\":\"{t}\",\"in_place_of_input\":", .{
+            output.bytes,
+            output.in_place,
+        });
         if (output.alias == plans.no_alias) {
             try w.writeAll("null}");
         } else {

@@ -99,6 +99,7 @@ fn placeOutputs(f: *Finisher) Error!void {
             .bytes = t.byteCount(),
             .dtype = t.dtype,
             .alias = if (output.alias) |input| planInput(l, input) else plans.no_alias,
+            .in_place = if (output.alias != null) .possible else .not_asked,
         };
         const own = &l.storages.items[view.storage];
         if (own.place == .arena and view.isDense() and view.offset == 0 and own.bytes == to.bytes) {
@@ -136,10 +137,24 @@ fn dropImpossibleAliases(f: *Finisher) Error!void {
     for (f.outputs, f.output_storages) |*output, storage| {
         if (output.alias == plans.no_alias) continue;
         const input = &f.inputs[output.alias];
-        const possible = input.donated and !taken[output.alias] and input.bytes == output.bytes and
-            !fragile[storage] and l.storages.items[storage].writer != none;
-        if (possible) taken[output.alias] = true else output.alias = plans.no_alias;
+        assert(input.donated); // the verifier checks it
+        if (l.storages.items[storage].writer == none) {
+            refuse(output, .not_computed);
+        } else if (input.bytes != output.bytes) {
+            refuse(output, .sizes_differ);
+        } else if (taken[output.alias]) {
+            refuse(output, .taken);
+        } else if (fragile[storage]) {
+            refuse(output, .may_fail_later);
+        } else {
+            taken[output.alias] = true;
+        }
     }
+}
+
+fn refuse(output: *plans.Output, reason: plans.InPlace) void {
+    output.alias = plans.no_alias;
+    output.in_place = reason;
 }
 
 /// Drafts that overwrite a donated input, and all that follow from them, go to the end.
@@ -190,7 +205,7 @@ fn dropLateAliases(f: *Finisher) Error!void {
         const end = read_end[output.alias];
         if (end <= f.position[writer]) continue;
         const own = end == f.position[writer] + 1 and takesOver(f, writer, @intCast(index));
-        if (!own) output.alias = plans.no_alias;
+        if (!own) refuse(output, .read_later);
     }
 }
 

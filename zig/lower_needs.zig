@@ -1,6 +1,6 @@
-//! What has to be stored, found from the outputs backwards over the units: a value that only members
-//! of its own region use stays in registers, and a member whose value nobody needs any more, because
-//! its readers repeat it as a clone, is not computed at all.
+//! What has to be stored, found from the outputs backwards over the units: a value that only
+//! members of its own region use stays in registers, and a member whose value nobody needs any
+//! more, because its readers repeat it as a clone, is not computed at all.
 const std = @import("std");
 const Allocator = std.mem.Allocator;
 const fuse = @import("pass/fuse.zig");

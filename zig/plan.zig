@@ -44,12 +44,29 @@ pub const Input = struct {
 
 pub const no_alias: u32 = 0xffff_ffff;
 
+/// Why an output has memory of its own, or that it may take a donated input's.
+pub const InPlace = enum {
+    /// The program does not ask for it.
+    not_asked,
+    possible,
+    /// The output is an input, a constant or a view: it is copied.
+    not_computed,
+    sizes_differ,
+    /// Another output takes that input.
+    taken,
+    /// The run could still fail once the input is overwritten.
+    may_fail_later,
+    /// The input is still read after, or in another order while, the output is written.
+    read_later,
+};
+
 pub const Output = struct {
     bytes: u64,
     dtype: DType,
     /// Index of the donated input whose memory it may take, or `no_alias`. The list of
     /// instructions is right in both cases: in place, and with a buffer of its own.
     alias: u32,
+    in_place: InPlace,
 };
 
 /// One piece of memory, as `explain` prints it.

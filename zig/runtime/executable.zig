@@ -1,4 +1,5 @@
 //! Executables: a plan, shared and immutable, and the buffers bound to some of its inputs.
+const std = @import("std");
 const abi = @import("../abi_types.zig");
 const failure = @import("failure.zig");
 const handles = @import("handle.zig");
@@ -37,6 +38,8 @@ pub const Executable = struct {
     /// By input; a binding holds a reference.
     bound: []?*Buffer,
     unbound_count: u32,
+    /// Donations that could not be written in place because of an export or another owner.
+    donations_copied: std.atomic.Value(u64) = .init(0),
 
     /// An executable with nothing bound. Takes over the reference of `shared`, also on failure.
     pub fn create(runtime: *Runtime, shared: *SharedPlan) error{OutOfMemory}!*Executable {

@@ -83,6 +83,12 @@ pub const Runtime = struct {
         return if (wanted == 0) os.usableCoreCount() else wanted;
     }
 
+    /// Gives kept buffers and idle workspaces back to the system.
+    pub fn trim(runtime: *Runtime) void {
+        runtime.store.trim(0);
+        runtime.workspaces.trim();
+    }
+
     pub fn stats(runtime: *Runtime) abi.RuntimeStats {
         const store = runtime.store;
         store.mutex.lock();

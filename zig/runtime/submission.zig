@@ -46,9 +46,17 @@ pub fn compile(
         job.execute();
     } else {
         errdefer job.control.detach();
-        try runtime.service.submit(job);
+        try hand(runtime, job);
     }
     out_job.* = handle;
+}
+
+/// Gives the job to a service thread; where none can be started it is done here and now.
+fn hand(runtime: *Runtime, job: *Job) Failure!void {
+    runtime.service.submit(job) catch |f| switch (f) {
+        error.ThreadFailed => job.execute(),
+        else => return f,
+    };
 }
 
 /// Takes back a handle nobody was given; the reference stays with the caller.
@@ -106,7 +114,7 @@ fn submitRun(
     errdefer forget(handle);
     try attach(&job.control, token);
     errdefer job.control.detach();
-    try runtime.service.submit(job);
+    try hand(runtime, job);
     out_job.* = handle;
 }
 

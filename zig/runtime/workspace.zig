@@ -29,6 +29,13 @@ pub const Pool = struct {
     bytes: std.atomic.Value(u64) = .init(0),
 
     pub fn deinit(pool: *Pool) void {
+        pool.trim();
+    }
+
+    /// Frees the idle ones.
+    pub fn trim(pool: *Pool) void {
+        pool.mutex.lock();
+        defer pool.mutex.unlock();
         for (pool.idle[0..pool.idle_count]) |*w| pool.free(w);
         pool.idle_count = 0;
     }
