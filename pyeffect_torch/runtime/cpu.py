@@ -148,13 +148,18 @@ class CpuRuntime(Runtime):
         bytes_ = ffi.from_buffer(program.blob)
         job = ffi.new("uint64_t *")
         error = ffi.new("pet_error_t *")
+        out = ffi.new("uint64_t[1]")
         with _Token(ffi, lib) as token:
-            status = lib.pet_compile_submit(
-                self.handle, bytes_, len(program.blob), options, token, job
-            )
-            self._check(status, "compile")
-            out = ffi.new("uint64_t[1]")
-            status = _finish(ffi, lib, job[0], out, 1, error)
+            try:
+                status = lib.pet_compile_submit(
+                    self.handle, bytes_, len(program.blob), options, token, job
+                )
+                self._check(status, "compile")
+                status = _wait(ffi, lib, job[0], out, 1, error)
+            except BaseException:
+                _abandon(ffi, lib, job[0])
+                raise
+        lib.pet_job_release(job[0])
         if status != _OK:
             raise _error(ffi, status, error, program, "compile")
         return NativeExecutable(self, out[0], program)
@@ -194,7 +199,8 @@ class NativeExecutable:
         self._sizes = [
             int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in program.outputs
         ]
-        self._outputs_type = self._ffi.typeof(f"uint64_t[{max(len(self._sizes), 1)}]")
+        # The handles of the outputs and, behind them, of the job.
+        self._handles_type = self._ffi.typeof(f"uint64_t[{len(self._sizes) + 1}]")
         self._local = threading.local()
 
     def __del__(self) -> None:
@@ -231,39 +237,58 @@ class NativeExecutable:
     def run(self, inputs: Sequence[NativeBuffer], origin: Program) -> list[NativeBuffer]:
         """Run on one buffer per unbound input; see `base.Executable`."""
         ffi, lib = self._ffi, self._lib
-        count = len(inputs)
+        count = len(self._sizes)
         handles = ffi.new("uint64_t[]", [buffer.handle for buffer in inputs])
-        outputs = ffi.new(self._outputs_type)
-        sizes = self._sizes
-        scope = current_scope()
-        error = job = None
-        local = self._local
+        out = ffi.new(self._handles_type)
+        error = self._error_struct()
+        # Ctrl-C may be raised between any two steps here, also as the submit returns: whatever
+        # the core has made by then is found in `out`.
         try:
-            error, job = local.error, local.job
-        except AttributeError:
-            error = local.error = ffi.new("pet_error_t *")
-            job = local.job = ffi.new("uint64_t *")
-        if scope is None:
-            status = lib.pet_run_submit(
-                self.handle, handles, count, outputs, len(sizes), 0, job, error
-            )
-            if job[0] and status == _OK:
-                status = _finish(ffi, lib, job[0], outputs, len(sizes), error)
-        else:
-            with _Token(ffi, lib) as token:
+            if current_scope() is None:
                 status = lib.pet_run_submit(
-                    self.handle, handles, count, outputs, len(sizes), token, job, error
+                    self.handle, handles, len(inputs), out, count, 0, out + count, error
                 )
-                if job[0] and status == _OK:
-                    status = _finish(ffi, lib, job[0], outputs, len(sizes), error)
+                if out[count]:
+                    status = _wait(ffi, lib, out[count], out, count, error)
+            else:
+                with _Token(ffi, lib) as token:
+                    status = lib.pet_run_submit(
+                        self.handle, handles, len(inputs), out, count, token, out + count, error
+                    )
+                    if out[count]:
+                        status = _wait(ffi, lib, out[count], out, count, error)
+        except BaseException:
+            self._give_up(inputs, out)
+            raise
+        if out[count]:
+            lib.pet_job_release(out[count])
         if status != _OK:
             raise _error(ffi, status, error, origin, "execute")
         for index in self._donated:
             inputs[index].handle = 0  # the core released it
         return [
             NativeBuffer(lib, handle, size)
-            for handle, size in zip(ffi.unpack(outputs, len(sizes)), sizes, strict=True)
+            for handle, size in zip(ffi.unpack(out, count), self._sizes, strict=True)
         ]
+
+    def _error_struct(self) -> Any:
+        """The error struct of this thread: it is large, and read only after a failure."""
+        try:
+            return self._local.error
+        except AttributeError:
+            self._local.error = self._ffi.new("pet_error_t *")
+            return self._local.error
+
+    def _give_up(self, inputs: Sequence[NativeBuffer], out: Any) -> None:
+        """Undo an interrupted run: drain its job, release what it made, forget what it took."""
+        count = len(self._sizes)
+        finished = _abandon(self._ffi, self._lib, out[count])
+        made = [handle for handle in self._ffi.unpack(out, count) if handle] if count else []
+        for handle in made:
+            self._lib.pet_buffer_release(handle)
+        if finished or made:
+            for index in self._donated:
+                inputs[index].handle = 0
 
     def explain(self) -> dict[str, Any]:
         """Return passes, regions, kernels and the memory plan."""
@@ -301,19 +326,26 @@ class _Token:
             self._lib.pet_token_release(self._handle)
 
 
-def _finish(ffi: Any, lib: Any, job: int, out: Any, count: int, error: Any) -> int:
-    """Wait for a job in slices and take its result; cancel and drain it on an exception."""
+def _wait(ffi: Any, lib: Any, job: int, out: Any, count: int, error: Any) -> int:
+    """Wait for a job in slices, so that Python sees its signals, and take its result."""
+    done = ffi.new("uint32_t *")
+    status = _OK
+    while status == _OK and not done[0]:
+        status = lib.pet_job_wait(job, SLICE_MS, done, error)
+    return lib.pet_job_result(job, out, count) if status == _OK else status
+
+
+def _abandon(ffi: Any, lib: Any, job: int) -> bool:
+    """Cancel a job, wait for its end and release it; True if it had succeeded all the same."""
+    if not job:
+        return False
+    lib.pet_job_cancel(job)
     done = ffi.new("uint32_t *")
     try:
-        status = lib.pet_job_wait(job, SLICE_MS, done, error)
-        while not done[0]:
-            status = lib.pet_job_wait(job, SLICE_MS, done, error)
-        return lib.pet_job_result(job, out, count) if status == _OK else status
-    except BaseException:
-        lib.pet_job_cancel(job)
-        while not done[0] and lib.pet_job_wait(job, SLICE_MS, done, error) == _OK:
-            pass
-        raise
+        status = _OK
+        while status == _OK and not done[0]:
+            status = lib.pet_job_wait(job, SLICE_MS, done, ffi.NULL)
+        return status == _OK
     finally:
         lib.pet_job_release(job)
 

@@ -161,3 +161,77 @@ def test_donated_arguments_survive_a_cancelled_call() -> None:
         compiled(x)
     assert x.state == "concrete"
     assert float(x[0, 0]) == np.float32(1e-3)
+
+
+AT_SUBMIT = """
+x = et.compute(et.ones((1024, 1024)) * 1e-3)
+
+def chain(x):
+    y = x
+    for _ in range(2000):
+        y = y @ x
+    return y
+
+compiled = et.jit(chain, donate_argnums=0)
+executable = compiled.lower(x).compile()
+
+class Interrupted:
+    # What Python does when a signal arrives during the submitting call.
+    def __init__(self, lib):
+        self.lib = lib
+
+    def __getattr__(self, name):
+        function = getattr(self.lib, name)
+        if name != "pet_run_submit":
+            return function
+
+        def call(*arguments):
+            function(*arguments)
+            raise KeyboardInterrupt
+
+        return call
+
+before = et.cpu().memory_stats()["buffers_live"]
+executable._lib, kept = Interrupted(executable._lib), executable._lib
+expect_interrupt(lambda: compiled(x))
+executable._lib = kept
+assert float(x[0, 0]) == np.float32(1e-3)  # the donated argument is still there
+assert et.cpu().memory_stats()["buffers_live"] <= before + 1
+
+small = et.jit(lambda v: v + 1.0)
+v = et.compute(et.array([1.0]) * 1.0)
+executable = small.lower(v).compile()
+before = et.cpu().memory_stats()["buffers_live"]
+executable._lib, kept = Interrupted(executable._lib), executable._lib
+expect_interrupt(lambda: small(v))
+executable._lib = kept
+assert et.cpu().memory_stats()["buffers_live"] <= before
+assert small(v).tolist() == [2.0]
+"""
+
+ABANDONED = """
+x = et.compute(et.ones((1024, 1024)) * 1e-3)
+
+def chain(x):
+    y = x
+    for _ in range(4000):
+        y = y @ x
+    return y
+
+compiled = et.jit(chain)
+executable = compiled.lower(x).compile()
+handles = executable._ffi.new("uint64_t[]", [x.buf.handle])
+out = executable._ffi.new("uint64_t[2]")
+null = executable._ffi.NULL
+executable._lib.pet_run_submit(executable.handle, handles, 1, out, 1, 0, out + 1, null)
+assert out[1] != 0
+print("interrupted")  # and the process ends while the job runs
+"""
+
+
+def test_an_interrupt_as_the_submit_returns_loses_nothing() -> None:
+    assert run_python(AT_SUBMIT).count("interrupted") == 2
+
+
+def test_a_process_may_end_while_a_job_runs() -> None:
+    assert run_python(ABANDONED).startswith("interrupted")

@@ -53,7 +53,8 @@ def open_library(path: Path) -> tuple[Any, Any]:
             "install the wheel for this platform, or run `pip install -e .` in a checkout",
         )
     try:
-        lib = ffi.dlopen(str(path))
+        # Never unloaded: a job may still run on a thread of the library when the process ends.
+        lib = ffi.dlopen(str(path), ffi.RTLD_NOW | getattr(ffi, "RTLD_NODELETE", 0))
     except OSError as error:
         raise NativeLibraryError(
             f"the native library {path.name} cannot be loaded: {error}",
