@@ -6,7 +6,7 @@ and one training step (forward, loss, backward, AdamW update) is one compiled pr
 state. The result must beat an interpolated bigram model by 0.3 nats on held-out files, or the exit
 status is 1.
 
-Usage: python examples/nano_gpt.py [--seconds 140] [--out build/nano_gpt]
+Usage: python examples/nano_gpt.py [--seconds 130] [--out build/nano_gpt]
 """
 
 from __future__ import annotations

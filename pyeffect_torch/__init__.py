@@ -45,6 +45,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'pyeffect_torch' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_LAZY})
+
+
 __all__ = [
     "Array",
     "FrozenProgram",

@@ -2,6 +2,7 @@
  *
  *   python examples/c/freeze_model.py model.pet
  *   python -m ziglang cc -Iinclude examples/c/run_program.c LIBRARY -o run_program
+ *     where LIBRARY is pyeffect_torch/runtime/native/lib/libpet_cpu.so of the installed package
  *   ./run_program model.pet 0.1 0.2 0.3 0.4
  *
  * The program must take one float32 array and return one float32 array; the numbers on the command

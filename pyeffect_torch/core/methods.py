@@ -290,6 +290,12 @@ class Methods:
     def __getitem__(self, index: Any) -> Array:
         return _f.getitem(self, index)
 
+    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        raise ArgumentError(
+            "arrays are immutable: an element cannot be assigned",
+            "write x = x.at[index].set(value)",
+        )
+
     # --- functions as methods
 
     def astype(self, dtype: DTypeLike) -> Array:

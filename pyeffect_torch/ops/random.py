@@ -88,9 +88,19 @@ def key(seed: Any) -> Array:
     return _f.stack([high, low])
 
 
+def _key_operand(key: Any) -> Array:
+    """Return a key argument as an array; forgetting it is the usual mistake."""
+    if not isinstance(key, (Array, np.ndarray)):
+        raise ArgumentError(
+            f"random: the first argument must be a key, got {type(key).__name__}",
+            "pass a key first: et.random.normal(et.random.key(0), shape)",
+        )
+    return operand("random", key)
+
+
 def split(key: Any, n: Any = 2) -> Array:
     """Return `n` new keys [..., n, 2] for each key; an `n` of several ints gives several axes."""
-    return draw_bits(operand("split", key), shape_of("split", n), FORM_PAIR)
+    return draw_bits(_key_operand(key), shape_of("split", n), FORM_PAIR)
 
 
 def fold_in(key: Any, data: Any) -> Array:
@@ -100,7 +110,7 @@ def fold_in(key: Any, data: Any) -> Array:
         key: uint32 [..., 2].
         data: an int below 2**32, or an integer array that broadcasts with the key's batch axes.
     """
-    keys = operand("fold_in", key)
+    keys = _key_operand(key)
     if isinstance(data, (int, np.integer)):
         if not 0 <= data <= _LOW_WORD:
             raise ArgumentError(f"fold_in: {data} is not in 0 .. 2**32 - 1", "reduce it first")
@@ -124,7 +134,7 @@ def bits(key: Any, shape: Any = (), dtype: DTypeLike = "uint32") -> Array:
         raise DTypeError(
             f"bits: draws unsigned integers, not {found.name}", "pass dtype='uint32' or so"
         )
-    return _words(operand("bits", key), shape_of("bits", shape), found)
+    return _words(_key_operand(key), shape_of("bits", shape), found)
 
 
 def _words(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -153,7 +163,7 @@ def uniform(
     found = _floating("uniform", dtype)
     extents = shape_of("uniform", shape)
     drawn, kept = _MANTISSA[found]
-    words = _words(operand("uniform", key), extents, _UNSIGNED[drawn])
+    words = _words(_key_operand(key), extents, _UNSIGNED[drawn])
     fraction = _f.cast(_f.right_shift(words, drawn - kept), found)
     unit = _f.multiply(fraction, 2.0**-kept)  # exact: the fraction has no more than `kept` bits
     if isinstance(minval, (int, float)) and isinstance(maxval, (int, float)):
