@@ -49,7 +49,8 @@ console = Console()
 def read_sources() -> tuple[str, str]:
     """Return training and validation text: every tenth file of the standard library is held out."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    skip = {"site-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__", "encodings"}
+    skip = {"site-packages", "test", "tests", "idlelib", "lib2to3", "encodings"}
+    skip |= {"html", "pydoc_data", "__pycache__"}  # tables, not programs
     files = sorted(
         path for path in root.rglob("*.py") if not skip & set(path.relative_to(root).parts)
     )
