@@ -18,7 +18,6 @@ from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import (
     ArgumentError,
     BackendError,
-    CancelledError,
     CompileError,
     ExecutionError,
     IndexOutOfBoundsError,
@@ -28,12 +27,10 @@ from pyeffect_torch.core.errors import (
 from pyeffect_torch.core.op import Shape
 from pyeffect_torch.runtime.base import Runtime
 from pyeffect_torch.runtime.cancel import cancelled_error, current_scope
+from pyeffect_torch.runtime.native.jobs import Token, abandon, wait
 from pyeffect_torch.runtime.native.loader import load
 from pyeffect_torch.runtime.native.opcodes import OPCODES, STATUSES
 from pyeffect_torch.runtime.wire import Program
-
-SLICE_MS = 20
-"""How long a wait may be before Python looks at its signals."""
 
 _OK = STATUSES["ok"]
 _NONE = 0xFFFFFFFF
@@ -149,15 +146,15 @@ class CpuRuntime(Runtime):
         job = ffi.new("uint64_t *")
         error = ffi.new("pet_error_t *")
         out = ffi.new("uint64_t[1]")
-        with _Token(ffi, lib) as token:
+        with Token(ffi, lib) as token:
             try:
                 status = lib.pet_compile_submit(
                     self.handle, bytes_, len(program.blob), options, token, job
                 )
                 self._check(status, "compile")
-                status = _wait(ffi, lib, job[0], out, 1, error)
+                status = wait(ffi, lib, job[0], out, 1, error)
             except BaseException:
-                _abandon(ffi, lib, job[0])
+                abandon(ffi, lib, job[0])
                 raise
         lib.pet_job_release(job[0])
         if status != _OK:
@@ -249,14 +246,14 @@ class NativeExecutable:
                     self.handle, handles, len(inputs), out, count, 0, out + count, error
                 )
                 if out[count]:
-                    status = _wait(ffi, lib, out[count], out, count, error)
+                    status = wait(ffi, lib, out[count], out, count, error)
             else:
-                with _Token(ffi, lib) as token:
+                with Token(ffi, lib) as token:
                     status = lib.pet_run_submit(
                         self.handle, handles, len(inputs), out, count, token, out + count, error
                     )
                     if out[count]:
-                        status = _wait(ffi, lib, out[count], out, count, error)
+                        status = wait(ffi, lib, out[count], out, count, error)
         except BaseException:
             self._give_up(inputs, out)
             raise
@@ -282,7 +279,7 @@ class NativeExecutable:
     def _give_up(self, inputs: Sequence[NativeBuffer], out: Any) -> None:
         """Undo an interrupted run: drain its job, release what it made, forget what it took."""
         count = len(self._sizes)
-        finished = _abandon(self._ffi, self._lib, out[count])
+        finished = abandon(self._ffi, self._lib, out[count])
         made = [handle for handle in self._ffi.unpack(out, count) if handle] if count else []
         for handle in made:
             self._lib.pet_buffer_release(handle)
@@ -297,57 +294,6 @@ class NativeExecutable:
         text = self._ffi.new("uint8_t[]", needed[0] + 1)
         self._lib.pet_executable_explain(self.handle, text, needed[0] + 1, needed)
         return json.loads(self._ffi.unpack(self._ffi.cast("char *", text), needed[0]))
-
-
-class _Token:
-    """A cancellation token of the core, tied to the cancel scope of this context (0: none)."""
-
-    def __init__(self, ffi: Any, lib: Any) -> None:
-        self._ffi, self._lib = ffi, lib
-        self._scope = current_scope()
-        self._handle = 0
-        self._hook = 0
-
-    def __enter__(self) -> int:
-        if self._scope is not None:
-            out = self._ffi.new("uint64_t *")
-            self._lib.pet_token_create(out)
-            handle = self._handle = out[0]
-            try:
-                self._hook = self._scope.attach(lambda: self._lib.pet_token_cancel(handle))
-            except CancelledError:
-                self._lib.pet_token_release(handle)
-                raise
-        return self._handle
-
-    def __exit__(self, *_: object) -> None:
-        if self._scope is not None:
-            self._scope.detach(self._hook)
-            self._lib.pet_token_release(self._handle)
-
-
-def _wait(ffi: Any, lib: Any, job: int, out: Any, count: int, error: Any) -> int:
-    """Wait for a job in slices, so that Python sees its signals, and take its result."""
-    done = ffi.new("uint32_t *")
-    status = _OK
-    while status == _OK and not done[0]:
-        status = lib.pet_job_wait(job, SLICE_MS, done, error)
-    return lib.pet_job_result(job, out, count) if status == _OK else status
-
-
-def _abandon(ffi: Any, lib: Any, job: int) -> bool:
-    """Cancel a job, wait for its end and release it; True if it had succeeded all the same."""
-    if not job:
-        return False
-    lib.pet_job_cancel(job)
-    done = ffi.new("uint32_t *")
-    try:
-        status = _OK
-        while status == _OK and not done[0]:
-            status = lib.pet_job_wait(job, SLICE_MS, done, ffi.NULL)
-        return status == _OK
-    finally:
-        lib.pet_job_release(job)
 
 
 def _status_name(status: int) -> str:
