@@ -31,7 +31,9 @@ def _infer(name: str, allowed: frozenset[DType], result: DType | None) -> Any:
                 f"{name}: has no meaning for {describe(a)} and {describe(b)}",
                 _cure(dtype, allowed),
             )
-        shape = a.shape if a.shape == b.shape else broadcast_shapes(name, a.shape, b.shape)
+        shape = a.shape
+        if shape != b.shape and b.shape:  # most second operands are alike or numbers
+            shape = broadcast_shapes(name, shape, b.shape) if shape else b.shape
         return shape, result or dtype
 
     return infer
