@@ -7,6 +7,7 @@ this layer sees only these classes.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -62,7 +63,7 @@ class Executable(Protocol):
         ...
 
 
-class Runtime:
+class Runtime(ABC):
     """A place where arrays live and programs run.
 
     Attributes:
@@ -93,21 +94,21 @@ class Runtime:
         """Whether arrays of `dtype` can live here."""
         return dtypes.canonical(dtype) is not None
 
+    @abstractmethod
     def has(self, opcode: str) -> bool:
         """Whether there is a kernel for `opcode`; otherwise its body is encoded."""
-        raise NotImplementedError(opcode)
 
+    @abstractmethod
     def upload(self, value: np.ndarray[Any, Any]) -> Any:
         """Copy a NumPy array into a buffer of this runtime."""
-        raise NotImplementedError
 
+    @abstractmethod
     def compile(self, program: Program, optimize: bool) -> Executable:
         """Compile without looking at the cache."""
-        raise NotImplementedError
 
+    @abstractmethod
     def memory_stats(self) -> dict[str, int]:
         """Counters: live buffers and bytes, peak bytes, workspaces, executables."""
-        raise NotImplementedError
 
     def array(self, value: np.ndarray[Any, Any]) -> Array:
         """Return a concrete array with a copy of `value`."""

@@ -30,16 +30,21 @@ def expect_interrupt(work):
         print("interrupted", time.perf_counter() - start)
         return
     print("finished without an interrupt")
+
+def product_chain(count):
+    x = et.compute(et.ones((1024, 1024)) * 1e-3)
+
+    def chain(x):
+        y = x
+        for _ in range(count):
+            y = y @ x
+        return y
+
+    return x, chain
 """
 
 LONG_RUN = """
-x = et.compute(et.ones((1024, 1024)) * 1e-3)
-
-def chain(x):
-    y = x
-    for _ in range(4000):
-        y = y @ x
-    return y
+x, chain = product_chain(4000)
 
 compiled = et.jit(chain)
 
@@ -164,13 +169,7 @@ def test_donated_arguments_survive_a_cancelled_call() -> None:
 
 
 AT_SUBMIT = """
-x = et.compute(et.ones((1024, 1024)) * 1e-3)
-
-def chain(x):
-    y = x
-    for _ in range(2000):
-        y = y @ x
-    return y
+x, chain = product_chain(2000)
 
 compiled = et.jit(chain, donate_argnums=0)
 executable = compiled.lower(x).compile()
@@ -210,13 +209,7 @@ assert small(v).tolist() == [2.0]
 """
 
 ABANDONED = """
-x = et.compute(et.ones((1024, 1024)) * 1e-3)
-
-def chain(x):
-    y = x
-    for _ in range(4000):
-        y = y @ x
-    return y
+x, chain = product_chain(4000)
 
 compiled = et.jit(chain)
 executable = compiled.lower(x).compile()
