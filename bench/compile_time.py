@@ -44,7 +44,7 @@ def ours(layers: int, rounds: int) -> dict[str, Any]:
         marks.append(time.perf_counter())
         body = trace.body
         donated = range(1, 1 + 3 * len(spec))
-        program = encode(body.roots, body.formals, runtime.has, donated=donated)
+        program = encode(body.roots, body.formals, runtime.has, donated=donated, nodes=body.nodes)
         marks.append(time.perf_counter())
         runtime.compile(program, True)
         marks.append(time.perf_counter())

@@ -305,6 +305,7 @@ class Compiled:
                     int(entry.uses_key),
                 ),
                 key=0 if entry.uses_key else None,
+                nodes=entry.traced.body.nodes,
             )
             encoded = time.perf_counter()
             executable = runtime.executable(program, self.optimize)

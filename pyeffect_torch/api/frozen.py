@@ -133,6 +133,7 @@ def freeze(f: Callable[..., Any], *exemplars: Any, constants: Any = None) -> Fro
         inputs,
         current().has,
         key=0 if uses_key else None,
+        nodes=body.nodes,
         bake=True,
         meta=json.dumps(meta).encode(),
     )

@@ -42,6 +42,9 @@ RUNTIME_SHIFT: Final = 8
 """From this bit on, one bit for each runtime whose buffers the array depends on."""
 
 _serials = itertools.count(1)
+_local: Final = source.LOCAL
+_capture_user: Final = source.capture_user
+_new: Final = object.__new__
 _SMALL: Final = 6e4  # every floating dtype has numbers of this size
 _BLOCK_BITS: Final = 6  # a path without an anchor has at most 64 nodes
 
@@ -84,27 +87,6 @@ class Array(Methods):
     flags: int
     buf: Any
     src: source.Source | None
-
-    def __init__(
-        self,
-        op: Op,
-        inputs: tuple[Array, ...],
-        params: Any,
-        shape: Any,
-        dtype: Any,
-        flags: int,
-        src: source.Source | None,
-        serial: int,
-    ) -> None:
-        self.op = op
-        self.inputs = inputs
-        self.params = params
-        self.shape = shape
-        self.dtype = dtype
-        self.serial = serial
-        self.flags = flags
-        self.buf = None
-        self.src = src
 
 
 class _Drain(threading.local):
@@ -159,17 +141,26 @@ def make(
     """
     serial = next(_serials)
     block = serial >> _BLOCK_BITS
-    anchored = False
+    cls: type[Array] = _Anchor if op.multi else Array
     for array in inputs:
         flags |= array.flags
-        if array.inputs and array.serial >> _BLOCK_BITS != block:
-            anchored = True
+        if array.serial >> _BLOCK_BITS != block and array.inputs:
+            cls = _Anchor
     if flags >= DEAD_FLAG:
         runtimes = flags >> RUNTIME_SHIFT
         if flags & DEAD_FLAG or runtimes & (runtimes - 1):
             _refuse(op, inputs)
-    cls = _Anchor if anchored or op.multi else Array
-    return cls(op, inputs, params, shape, dtype, flags, src or source.capture(), serial)
+    node = _new(cls)  # written out: `__init__` would double the cost
+    node.op = op
+    node.inputs = inputs
+    node.params = params
+    node.shape = shape
+    node.dtype = dtype
+    node.serial = serial
+    node.flags = flags
+    node.buf = None
+    node.src = src or _local.override or _capture_user()
+    return node
 
 
 def _refuse(op: Op, inputs: tuple[Array, ...]) -> None:
@@ -233,8 +224,16 @@ def from_buffers(bufs: Sequence[Any], types: Sequence[Type], flags: int) -> list
     """
     out: list[Array] = []
     for buf, (shape, dtype) in zip(bufs, types, strict=True):
-        array = Array(CONST, (), None, shape, dtype, flags, None, next(_serials))
+        array = _new(Array)
+        array.op = CONST
+        array.inputs = ()
+        array.params = None
+        array.shape = shape
+        array.dtype = dtype
+        array.serial = next(_serials)
+        array.flags = flags
         array.buf = buf
+        array.src = None
         out.append(array)
     return out
 

@@ -53,7 +53,8 @@ class Body:
 
     Any node can be a formal: walks look formals up first and never look behind them, so a captured
     outer node is itself the formal that stands for it. `floor` may be the serial of the oldest
-    formal when all formals are fresh: older nodes cannot depend on them.
+    formal when all formals are fresh: older nodes cannot depend on them. `nodes`, if the caller has
+    walked already, are the nodes between them, ascending; literals may be missing.
     """
 
     __slots__ = ("_nodes", "floor", "formals", "roots")
@@ -63,11 +64,12 @@ class Body:
         formals: Sequence[Array],
         roots: Sequence[Array],
         floor: int = 0,
+        nodes: list[Array] | None = None,
     ) -> None:
         self.formals = tuple(formals)
         self.roots = tuple(roots)
         self.floor = floor
-        self._nodes: list[Array] | None = None
+        self._nodes = nodes
 
     @property
     def nodes(self) -> list[Array]:

@@ -23,7 +23,8 @@ class _Local(threading.local):
     override: Source | None = None
 
 
-_local = _Local()
+LOCAL = _Local()
+"""`override`, when it is set, is the location of new nodes (read where nodes are made)."""
 
 
 def is_inside(filename: str) -> bool:
@@ -33,14 +34,6 @@ def is_inside(filename: str) -> bool:
         known = os.path.abspath(filename).startswith(_PACKAGE)
         _inside[filename] = known
     return known
-
-
-def capture() -> Source | None:
-    """Return the location that a node made now carries: the override, or the user's frame."""
-    override = _local.override
-    if override is not None:
-        return override
-    return capture_user()
 
 
 def capture_user() -> Source | None:
@@ -64,8 +57,8 @@ def set_override(where: Source | None) -> Source | None:
 
     Transforms use it so that a node they emit carries the line of the node it comes from.
     """
-    before = _local.override
-    _local.override = where
+    before = LOCAL.override
+    LOCAL.override = where
     return before
 
 

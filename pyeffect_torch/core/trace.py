@@ -14,6 +14,7 @@ from typing import Any
 
 from pyeffect_torch.core import dtypes, source
 from pyeffect_torch.core.array import LITERAL, PLACEHOLDER, Array, placeholder
+from pyeffect_torch.core.collector import collector_paused
 from pyeffect_torch.core.errors import TraceError
 from pyeffect_torch.core.graph import Body, reach
 from pyeffect_torch.core.op import Type
@@ -110,26 +111,27 @@ def trace(
     frame = Frame(kind, marker.serial, key=key)
     push(frame)
     try:
-        roots, out = call(arguments)
+        with collector_paused():
+            roots, out = call(arguments)
     finally:
         pop(frame)
-    captures = captures_of(roots, formals, frame.first)
-    body = Body([*captures, *formals], roots)
+    nodes = reach(roots, {formal.serial for formal in formals}, frame.first)
+    captures = captures_of(roots, nodes, frame.first)
+    body = Body([*captures, *formals], roots, 0, nodes)
     check_leaks(body)
     return Trace(body, tuple(captures), tuple(formals), out)
 
 
-def captures_of(roots: Sequence[Array], formals: Sequence[Array], first: int) -> list[Array]:
-    """Return the nodes older than `first` that the inside nodes use, by serial.
+def captures_of(roots: Sequence[Array], nodes: Sequence[Array], first: int) -> list[Array]:
+    """Return the arrays older than `first` that the inside `nodes` and `roots` use, by serial.
 
     0-d literals are embedded, never captured.
     """
-    stop = {formal.serial for formal in formals}
     found: dict[int, Array] = {}
     for root in roots:
         if root.serial < first and root.op is not LITERAL:
             found[root.serial] = root
-    for node in reach(roots, stop, first):
+    for node in nodes:
         for array in node.inputs:
             if array.serial < first and array.op is not LITERAL:
                 found[array.serial] = array

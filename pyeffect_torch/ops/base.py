@@ -105,25 +105,23 @@ def number(name: str, value: bool | int | float, dtype: DType) -> Array:
     return literal(value, dtype)
 
 
-_shared: dict[tuple[DType, type, Any], Array] = {}
+_shared: dict[DType, dict[float, Array]] = {dtype: {} for dtype in dtypes.ALL}
 _SHARED_MAX = 1024  # a program has tens of distinct numbers; a loop over floats must not grow this
 
 
-def _shared_number(name: str, value: bool | int | float, dtype: DType) -> Array:
+def _shared_float(name: str, value: float, dtype: DType) -> Array:
     """`number`, made once: building the literal would cost more than the rest of the operation.
 
     Literals may be shared because users never hold them, they are never captured, and walks do not
     mind how old they are. Zeros have a sign and NaN is not equal to itself: they are made anew.
     """
-    key = (dtype, type(value), value)
-    found = _shared.get(key)
-    if found is None:
-        found = number(name, value, dtype)
-        if value and value == value:  # not zero, not NaN
-            if len(_shared) >= _SHARED_MAX:
-                _shared.clear()
-            _shared[key] = found
-    return found
+    made = number(name, value, dtype)
+    if value and value == value:  # not zero, not NaN
+        shared = _shared[dtype]
+        if len(shared) >= _SHARED_MAX:
+            shared.clear()
+        shared[value] = made
+    return made
 
 
 def operands(name: str, a: Any, b: Any, *, convert_scalars: bool = True) -> tuple[Array, Array]:
@@ -135,18 +133,27 @@ def operands(name: str, a: Any, b: Any, *, convert_scalars: bool = True) -> tupl
     Raises:
         DTypeError: any other mix; names the op, both dtypes and the cast to write.
     """
-    if isinstance(a, Array) and isinstance(b, Array) and a.dtype is b.dtype:
-        return a, b
-    if not isinstance(a, Array):
-        if not is_number(a):
-            a = operand(name, a)
-        elif is_number(b):
-            return _two_numbers(name, a, b)
+    if isinstance(a, Array):
+        if type(b) is float:
+            found = _shared[a.dtype].get(b)
+            return a, _shared_float(name, b, a.dtype) if found is None else found
+        if isinstance(b, Array):
+            if a.dtype is b.dtype:
+                return a, b
         else:
-            b = operand(name, b)
-            return _shared_number(name, a, b.dtype), b
-    if not isinstance(b, Array):
-        b = _shared_number(name, b, a.dtype) if is_number(b) else operand(name, b)
+            b = number(name, b, a.dtype) if is_number(b) else operand(name, b)
+    elif not is_number(a):
+        a = operand(name, a)
+        if not isinstance(b, Array):
+            b = number(name, b, a.dtype) if is_number(b) else operand(name, b)
+    elif is_number(b):
+        return _two_numbers(name, a, b)
+    else:
+        b = operand(name, b)
+        if type(a) is float:
+            found = _shared[b.dtype].get(a)
+            return _shared_float(name, a, b.dtype) if found is None else found, b
+        return number(name, a, b.dtype), b
     if a.dtype is b.dtype:
         return a, b
     if convert_scalars and dtypes.is_float(a.dtype) and dtypes.is_float(b.dtype):

@@ -24,9 +24,9 @@ from pyeffect_torch.core.array import (
 )
 from pyeffect_torch.core.errors import UnsupportedError
 from pyeffect_torch.core.graph import ENCODING, by_serial
-from pyeffect_torch.core.op import Composite, Region, Type
+from pyeffect_torch.core.op import Composite, Op, Region, Type
 from pyeffect_torch.core.trace import leak_error
-from pyeffect_torch.runtime.native.opcodes import INPUT_FLAGS, OPCODES
+from pyeffect_torch.runtime.native.opcodes import INPUT_FLAGS, OPCODES, Opcode
 from pyeffect_torch.runtime.wire import (
     Program,
     assemble,
@@ -90,7 +90,7 @@ class _Encoder:
         self.attrs: list[int] = []
         self.sources: list[source.Source | None] = []
         self.operations: list[str] = []
-        self.used: dict[str, None] = {}
+        self.rows: dict[str, Opcode] = {}  # of the opcodes used and supported
 
     def type_id(self, shape: tuple[int, ...], dtype: Any) -> int:
         """The index of an interned type."""
@@ -141,56 +141,61 @@ class _Encoder:
 
     def run(self, nodes: Sequence[Array]) -> None:
         """Encode ascending nodes whose inputs are numbered, among them, or leaves."""
-        ids = self.ids
+        ids, rows = self.ids, self.rows
         for node in nodes:
             serial = node.serial
             if serial in ids:
                 continue
-            if node.buf is not None or (not node.inputs and node.op.opcode is None):
+            op = node.op
+            opcode = op.opcode
+            if node.buf is not None or (opcode is None and not node.inputs):
                 continue
-            if node.op is LEAF:
-                ids[serial] = self.ref(node.inputs[0])
-            elif node.op is OUT:
+            if opcode in rows or (opcode is not None and self.supports(opcode)):
+                self.instruction(node, op, opcode)
+            elif op is OUT:
                 bundle = node.inputs[0].serial
                 expanded = self.projections.get(bundle)
                 k = node.params
                 ids[serial] = ids[bundle] + k if expanded is None else expanded[k]
-            elif node.op.opcode is not None and self.supports(node.op.opcode):
-                self.instruction(node)
+            elif op is LEAF:
+                ids[serial] = self.ref(node.inputs[0])
             else:
                 self.expand(node)
 
-    def instruction(self, node: Array) -> None:
-        """Emit one instruction."""
-        op = node.op
-        name = op.opcode
-        assert name is not None
-        row = OPCODES[name]
+    def instruction(self, node: Array, op: Op, name: str) -> None:
+        """Emit one instruction, of the opcode `name`."""
+        row = self.rows.get(name)
+        if row is None:
+            row = self.rows[name] = OPCODES[name]
         ids = self.ids
-        self.used[name] = None
-        words = _words(row.attributes, op.attributes(node), self.attrs) if row.attributes else 0
-        ids[node.serial] = len(self.result_types)
+        attributes = row.attributes
+        words = _words(attributes, op.attributes(node), self.attrs) if attributes else 0
+        result_types = self.result_types
+        ids[node.serial] = len(result_types)
         if op.multi:
-            for shape, dtype in node.params.types:
-                self.result_types.append(self.type_id(shape, dtype))
-            results = len(node.params.types)
+            types = node.params.types
+            result_types.extend([self.type_id(shape, dtype) for shape, dtype in types])
+            results = len(types)
         else:
-            self.result_types.append(self.type_id(node.shape, node.dtype))
+            key = (node.dtype, node.shape)
+            found = self.types.get(key)
+            result_types.append(self.type_id(node.shape, node.dtype) if found is None else found)
             results = 1
         inputs = node.inputs
-        if len(inputs) > row.max_operands:
+        count = len(inputs)
+        if count > row.max_operands:
             raise UnsupportedError(
-                f"{op.name}: {len(inputs)} operands, an instruction has at most {row.max_operands}",
+                f"{op.name}: {count} operands, an instruction has at most {row.max_operands}",
                 "apply it to groups, then to their results",
                 node.src,
                 operation=op.name,
                 phase="compile",
             )
         try:
-            self.operands.extend([ids[array.serial] for array in inputs])
+            self.operands += [ids[array.serial] for array in inputs]
         except KeyError:  # a leaf that is used for the first time
-            self.operands.extend([self.ref(array) for array in inputs])
-        self.instructions.append(row.number | results << 16 | len(inputs) << 32 | words << 48)
+            self.operands += [self.ref(array) for array in inputs]
+        self.instructions.append(row.number | results << 16 | count << 32 | words << 48)
         self.sources.append(node.src)
         self.operations.append(op.name)
 
@@ -272,7 +277,7 @@ def encode(
         donated: indices of formals whose memory outputs of their type may take.
         key: index of the formal that is the random key.
         scalar_slots: make 0-d literals inputs, so that they stand outside the structural hash.
-        nodes: `reach_values(roots)` if the caller has it.
+        nodes: `reach_values(roots)`, or the nodes of a body, if the caller has them.
         bake: write the values of captured arrays into the program.
         meta: the meta section.
 
@@ -285,7 +290,9 @@ def encode(
         flags = INPUT_FLAGS["donated"] if index in donated else 0
         encoder.add_input(formal, INPUT_FLAGS["rng_key"] if index == key else flags)
     with ENCODING:
-        encoder.run(reach_values(roots, encoder.ids) if nodes is None else nodes)
+        if nodes is None or any(node.buf is not None and node.inputs for node in nodes):
+            nodes = reach_values(roots, encoder.ids)  # what only a computed node needs is left out
+        encoder.run(nodes)
         outputs = [encoder.ref(root) for root in roots]
     types = tuple((root.shape, root.dtype) for root in roots)
     aliases = _aliases(encoder, donated, types)
@@ -317,7 +324,7 @@ def _finish(
     flags = encoder.input_flags + [INPUT_FLAGS["scalar_slot"]] * len(encoder.scalars)
     types_section, dims = type_records(encoder.types)
     sections = {
-        "opcodes": opcode_records(encoder.used),
+        "opcodes": opcode_records(encoder.rows),
         "types": types_section,
         "dims": dims,
         "value_types": np.asarray(value_types, dtype="<u4").tobytes(),

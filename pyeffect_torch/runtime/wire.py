@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,7 +100,7 @@ def type_records(types: dict[Any, int]) -> tuple[bytes, bytes]:
     return np.asarray(records, dtype="<u8").tobytes(), np.asarray(dims, dtype="<i8").tobytes()
 
 
-def opcode_records(used: dict[str, None]) -> bytes:
+def opcode_records(used: Iterable[str]) -> bytes:
     """Number and digest of each opcode used, ascending."""
     rows = sorted((OPCODES[name].number, OPCODES[name].digest) for name in used)
     return np.asarray(rows, dtype="<u8").tobytes()
@@ -124,16 +124,19 @@ def source_sections(
     """The strings and sources sections: each location once, then one index an instruction."""
     text = bytearray()
     offsets: dict[str, tuple[int, int]] = {}
-    locations: dict[source.Source, int] = {}
+    numbers: dict[tuple[int, int], int] = {}
+    locations: list[source.Source] = []
     records: list[int] = []
     indices: list[int] = []
     for where in sources:
         if where is None:
             indices.append(0)
             continue
-        number = locations.get(where)
+        key = (id(where[0]), where[1])  # hashing a code object walks all of it
+        number = numbers.get(key)
         if number is None:
-            number = locations[where] = len(locations) + 1
+            locations.append(where)
+            number = numbers[key] = len(locations)
             file, function, line = _place(where)
             for string in (file, function):
                 if string not in offsets:
