@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
@@ -18,6 +18,7 @@ import numpy as np
 from pyeffect_torch.core import dtypes
 from pyeffect_torch.core.array import RUNTIME_SHIFT, Array, from_buffer
 from pyeffect_torch.core.dtypes import DType
+from pyeffect_torch.core.files import CHUNK_BYTES
 from pyeffect_torch.core.op import Shape
 from pyeffect_torch.runtime.wire import Program
 
@@ -103,6 +104,10 @@ class Runtime(ABC):
         """Copy a NumPy array into a buffer of this runtime."""
 
     @abstractmethod
+    def reserve(self, shape: Shape, dtype: DType) -> tuple[Any, memoryview]:
+        """Return a new buffer and its bytes, to be filled before anything reads them."""
+
+    @abstractmethod
     def compile(self, program: Program, optimize: bool) -> Executable:
         """Compile without looking at the cache."""
 
@@ -113,6 +118,13 @@ class Runtime(ABC):
     def array(self, value: np.ndarray[Any, Any]) -> Array:
         """Return a concrete array with a copy of `value`."""
         return from_buffer(self.upload(value), value.shape, value.dtype, self.mask)
+
+    def receive(self, shape: Shape, dtype: DType, fill: Callable[[memoryview], None]) -> Array:
+        """Return a concrete array whose bytes `fill` writes, straight into the buffer."""
+        buffer, data = self.reserve(shape, dtype)
+        fill(data)
+        data.release()
+        return from_buffer(buffer, shape, dtype, self.mask)
 
     def executable(self, program: Program, optimize: bool = True) -> Executable:
         """Return the compiled program, from the cache of structural hashes if it is there."""
@@ -134,6 +146,20 @@ class Runtime(ABC):
         """Drop the cached executables."""
         with self._lock:
             self._executables.clear()
+
+
+def copy_in_pieces(target: np.ndarray[Any, Any], value: np.ndarray[Any, Any]) -> None:
+    """Copy a large array so that Python sees its signals on the way."""
+    pieces = [(target, value)]
+    while pieces:
+        to, piece = pieces.pop()
+        if piece.nbytes <= CHUNK_BYTES:
+            to[...] = piece
+            continue
+        axis = next(axis for axis, extent in enumerate(piece.shape) if extent > 1)
+        lead, half = (slice(None),) * axis, piece.shape[axis] // 2
+        for part in (slice(half), slice(half, None)):
+            pieces.append((to[*lead, part], piece[*lead, part]))
 
 
 REGISTERED: dict[int, Runtime] = {}

@@ -58,6 +58,13 @@ def current_scope() -> CancelScope | None:
     return _scope.get()
 
 
+def check_cancelled() -> None:
+    """Raise `CancelledError` if the innermost scope of this context is cancelled."""
+    scope = _scope.get()
+    if scope is not None and scope.cancelled:
+        raise cancelled_error()
+
+
 @contextlib.contextmanager
 def cancel_scope(timeout: float | None = None) -> Generator[CancelScope, None, None]:
     """Cancel what runs inside the block when `timeout` seconds are over or `cancel()` is called.

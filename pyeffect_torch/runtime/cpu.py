@@ -7,6 +7,7 @@ waits in slices, so that signals are seen, and an exception there cancels and dr
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from pyeffect_torch.core.errors import (
     UnsupportedError,
 )
 from pyeffect_torch.core.op import Shape
-from pyeffect_torch.runtime.base import Runtime
+from pyeffect_torch.runtime.base import Runtime, copy_in_pieces
 from pyeffect_torch.runtime.cancel import cancelled_error, current_scope
 from pyeffect_torch.runtime.native.jobs import Token, abandon, wait
 from pyeffect_torch.runtime.native.loader import load
@@ -119,9 +120,22 @@ class CpuRuntime(Runtime):
 
     def upload(self, value: np.ndarray[Any, Any]) -> NativeBuffer:
         """Copy a NumPy array into a new buffer."""
+        nbytes = value.nbytes
+        buffer, data = self._allocate(nbytes)
+        if nbytes:
+            target = np.frombuffer(self.ffi.buffer(data, nbytes), value.dtype)
+            copy_in_pieces(target.reshape(value.shape), value)
+        return buffer
+
+    def reserve(self, shape: Shape, dtype: DType) -> tuple[NativeBuffer, memoryview]:
+        """Return a new buffer and its bytes."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        buffer, data = self._allocate(nbytes)
+        return buffer, memoryview(self.ffi.buffer(data, nbytes) if nbytes else bytearray())
+
+    def _allocate(self, nbytes: int) -> tuple[NativeBuffer, Any]:
         ffi, lib = self.ffi, self.lib
         out, data = ffi.new("uint64_t *"), ffi.new("uint8_t **")
-        nbytes = value.nbytes
         status = lib.pet_buffer_create(self.handle, nbytes, out, data)
         if status != _OK:
             raise ExecutionError(
@@ -131,11 +145,7 @@ class CpuRuntime(Runtime):
                 operation="upload",
                 phase="allocate",
             )
-        buffer = NativeBuffer(lib, out[0], nbytes)
-        if nbytes:
-            target = np.frombuffer(ffi.buffer(data[0], nbytes), value.dtype)
-            target.reshape(value.shape)[...] = value
-        return buffer
+        return NativeBuffer(lib, out[0], nbytes), data[0]
 
     def compile(self, program: Program, optimize: bool) -> NativeExecutable:
         """Compile a program."""

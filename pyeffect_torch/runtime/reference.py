@@ -14,7 +14,7 @@ import numpy as np
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import EffectTorchError, InvalidHandleError, UnsupportedError
 from pyeffect_torch.core.op import REGISTRY, Op, Shape
-from pyeffect_torch.runtime.base import Runtime
+from pyeffect_torch.runtime.base import Runtime, copy_in_pieces
 from pyeffect_torch.runtime.decode import Decoded, decode
 from pyeffect_torch.runtime.wire import Program
 
@@ -56,7 +56,15 @@ class ReferenceRuntime(Runtime):
 
     def upload(self, value: Value) -> NumpyBuffer:
         """Copy the array."""
-        return NumpyBuffer(np.array(value, order="C"))
+        copied = np.empty(value.shape, value.dtype)
+        copy_in_pieces(copied, value)
+        return NumpyBuffer(copied)
+
+    def reserve(self, shape: Shape, dtype: DType) -> tuple[NumpyBuffer, memoryview]:
+        """Return a new array and its bytes."""
+        value = np.empty(shape, dtype)
+        data = value.reshape(-1).view(np.uint8).data
+        return NumpyBuffer(value), data
 
     def compile(self, program: Program, optimize: bool) -> ReferenceExecutable:
         """Decode the program; there is nothing to optimise."""
