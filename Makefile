@@ -46,8 +46,9 @@ fmt: $(STAMPS)/dev ## format Python and Zig, and mend what ruff can
 bench: $(STAMPS)/dev $(STAMPS)/native ## run each benchmark
 	@set -e; for file in bench/*.py; do echo "== $$file"; $(PY) "$$file"; done
 
-fuzz: $(STAMPS)/base ## feed the core FUZZ_COUNT (a million) mutated programs
+fuzz: $(STAMPS)/dev ## feed FUZZ_COUNT (a million) mutated programs, and damaged files
 	$(PY) hatch_build.py fuzz -- --count $(FUZZ_COUNT) --seed $(FUZZ_SEED)
+	$(PY) tools/fuzz_safetensors.py --seed $(FUZZ_SEED)
 
 wheel: $(STAMPS)/base ## build this machine's wheel into dist/
 	$(PY) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .

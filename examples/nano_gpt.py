@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import ByteLevelBPETokenizer
@@ -335,10 +334,8 @@ def main() -> int:
     draw_terminal(losses, baseline)
     draw_png(losses, baseline, valid, options.out / "loss.png")
     weights = options.out / "model.safetensors"
-    safetensors.numpy.save_file(
-        {k: np.ascontiguousarray(v.numpy()) for k, v in params.items()}, weights
-    )
-    loaded = {k: et.array(v) for k, v in safetensors.numpy.load_file(weights).items()}
+    et.safetensors.save(weights, params, {"steps": str(len(losses))})
+    loaded = et.safetensors.load(weights)
     probe = valid_ids[:CONTEXT][None]
     compiled = et.jit(logits)
     same = np.array_equal(compiled(params, probe).numpy(), compiled(loaded, probe).numpy())

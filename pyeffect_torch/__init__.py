@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from pyeffect_torch import losses as losses
     from pyeffect_torch import nn as nn
     from pyeffect_torch import random as random
+    from pyeffect_torch import safetensors as safetensors
 
 __version__ = "0.1.0"
 
 globals().update(_FUNCTIONS)
 remat = checkpoint
 
-_LAZY = ("losses", "nn", "random", "testing")
+_LAZY = ("losses", "nn", "random", "safetensors", "testing")
 
 
 def __getattr__(name: str) -> Any:
