@@ -20,8 +20,16 @@ from pyeffect_torch.runtime.cancel import cancel_scope
 from pyeffect_torch.runtime.compute import compute
 from pyeffect_torch.runtime.registry import cpu, current, reference, set_default, use
 from pyeffect_torch.transforms.checkpoint import checkpoint
+from pyeffect_torch.transforms.collectives import (
+    axis_index,
+    axis_size,
+    pmax,
+    pmean,
+    pmin,
+    psum,
+)
 from pyeffect_torch.transforms.custom import custom_jvp, custom_vjp
-from pyeffect_torch.transforms.grad import grad, value_and_grad, vjp
+from pyeffect_torch.transforms.grad import grad, linear_transpose, value_and_grad, vjp
 from pyeffect_torch.transforms.jacobian import hessian, jacfwd, jacrev
 from pyeffect_torch.transforms.jvp import jvp, linearize
 from pyeffect_torch.transforms.vmap import vmap
@@ -53,6 +61,8 @@ def __dir__() -> list[str]:
 __all__ = [
     "Array",
     "FrozenProgram",
+    "axis_index",
+    "axis_size",
     "cancel_scope",
     "checkpoint",
     "compute",
@@ -70,9 +80,14 @@ __all__ = [
     "jacrev",
     "jit",
     "jvp",
+    "linear_transpose",
     "linearize",
     "load_program",
     "make_ir",
+    "pmax",
+    "pmean",
+    "pmin",
+    "psum",
     "reference",
     "set_default",
     "spec",

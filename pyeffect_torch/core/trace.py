@@ -30,6 +30,7 @@ class Frame:
         key: jit: the hidden placeholder that implicit randomness starts from.
         row: vmap: the hidden batched row index, int64 [].
         draws: how many implicit draws were made in this frame.
+        name, size: vmap: the name of its axis, or None, and the number of rows.
     """
 
     kind: str
@@ -37,6 +38,8 @@ class Frame:
     key: Array | None = None
     row: Array | None = None
     draws: int = 0
+    name: Any = None
+    size: int = 0
 
 
 class _Frames(threading.local):

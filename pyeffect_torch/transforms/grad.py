@@ -8,8 +8,11 @@ from typing import Any
 
 from pyeffect_torch.core import dtypes, tree
 from pyeffect_torch.core.array import Array, leaf, literal, placeholder
+from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import ArgumentError, DTypeError
 from pyeffect_torch.core.graph import Body, begin_derivative, end_derivative
+from pyeffect_torch.core.op import Shape
+from pyeffect_torch.core.trace import trace
 from pyeffect_torch.ops.base import describe, operand
 from pyeffect_torch.transforms.arguments import (
     argument_indices,
@@ -20,7 +23,7 @@ from pyeffect_torch.transforms.arguments import (
     split_aux,
     zeros,
 )
-from pyeffect_torch.transforms.reverse import reverse
+from pyeffect_torch.transforms.reverse import require_linear, reverse
 
 
 def _scalar_loss(what: str, value: Any) -> Array:
@@ -159,3 +162,62 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         return tree.unflatten(structure, grads)
 
     return (result, vjp_fn, aux) if has_aux else (result, vjp_fn)
+
+
+def linear_transpose(f: Callable[..., Any], *primals: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the transpose of `f`, which must be linear in its arguments.
+
+    Args:
+        f: a function of trees; Python control flow on values is refused inside.
+        primals: trees of floating arrays, or of `et.spec`s: only shapes and dtypes matter.
+
+    Returns:
+        `transposed(ct)`: takes a tree like the result of `f`, returns a tuple with one tree for
+        each primal.
+
+    Raises:
+        DTypeError: an integer or bool leaf. TraceError: `f` is not linear.
+    """
+    name = getattr(f, "__name__", "f")
+    leaves, structure = tree.flatten(primals)
+    types = [_type_of("linear_transpose", value) for value in leaves]
+    for index, (_, dtype) in enumerate(types):
+        if not dtypes.is_float(dtype):
+            path = tree.paths(structure, "primals")[index]
+            raise DTypeError(
+                f"linear_transpose: {path} has dtype {dtype.name}, which has no derivative",
+                "close over integer arrays instead of passing them",
+            )
+    names = [f"{path} of linear_transpose({name})" for path in tree.paths(structure, "primals")]
+
+    def call(arguments: Sequence[Array]) -> tuple[Sequence[Array], Any]:
+        return flat_arrays("linear_transpose", f(*tree.unflatten(structure, arguments)))
+
+    traced = trace("linear_transpose", call, types, names)
+    arguments, outs = traced.arguments, traced.body.roots
+    seeds = [placeholder(o.shape, o.dtype, "a cotangent of linear_transpose") for o in outs]
+    captures = list(traced.captures)
+    cts = reverse(outs, seeds, arguments, captures)
+    complaint = "the function is not linear in its arguments", "use et.vjp, or et.linearize first"
+    require_linear(f"linear_transpose of {name}", cts, arguments, None, complaint)
+    body = Body([*captures, *seeds], [ct for ct in cts if ct is not None])
+
+    def transposed(ct: Any) -> tuple[Any, ...]:
+        given = matching("linear_transpose", ct, traced.out, outs, "cotangent")
+        if any(value is None for value in given):
+            raise DTypeError(
+                "linear_transpose: a result is no floating array", "return floating arrays only"
+            )
+        values = iter(body.inline([*captures, *(value for value in given if value is not None)]))
+        found = [None if ct is None else next(values) for ct in cts]
+        return tree.unflatten(structure, instantiate(found, arguments))
+
+    return transposed
+
+
+def _type_of(what: str, value: Any) -> tuple[Shape, DType]:
+    """The type of an array, a number, or anything else with a shape and a dtype."""
+    if not isinstance(value, Array) and hasattr(value, "shape") and hasattr(value, "dtype"):
+        return tuple(value.shape), value.dtype
+    array = operand(what, value)
+    return array.shape, array.dtype

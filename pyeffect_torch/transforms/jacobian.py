@@ -46,10 +46,13 @@ def _split(rows: Array, like: Sequence[Array], *, axis: int) -> list[Array]:
     return out
 
 
-def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def jacrev(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """Return the Jacobian of `f` by reverse mode: a tree of results over a tree of arguments.
 
-    Each entry has the shape of the result followed by the shape of the argument.
+    Each entry has the shape of the result followed by the shape of the argument. With `has_aux`,
+    `f` returns `(result, aux)` and the Jacobian comes as `(jacobian, aux)`.
     """
 
     @functools.wraps(f)
@@ -67,7 +70,7 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
             require_differentiable(
                 "jacrev", *flat_arrays("jacrev", args[index]), f"argument {index}"
             )
-        out, pullback = vjp(partial, *chosen)
+        out, pullback, *aux = vjp(partial, *chosen, has_aux=has_aux)
         outs, out_structure = flat_arrays("jacrev", out)
         rows = vmap(lambda *cts: pullback(tree.unflatten(out_structure, cts)))(*_basis(outs))
 
@@ -83,12 +86,15 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
                 for structure, leaves in zip(structures, per_argument, strict=True)
             )
             results.append(trees if isinstance(argnums, (tuple, list)) else trees[0])
-        return tree.unflatten(out_structure, results)
+        jacobian = tree.unflatten(out_structure, results)
+        return (jacobian, aux[0]) if has_aux else jacobian
 
     return wrapped
 
 
-def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def jacfwd(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """Return the Jacobian of `f` by forward mode; the result has the trees of `jacrev`."""
 
     @functools.wraps(f)
@@ -108,18 +114,26 @@ def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
             return f(*call)
 
         def push(*tangents: Any) -> Any:
-            return jvp(partial, chosen, tree.unflatten(structure, tangents))[1]
+            pushed = jvp(partial, chosen, tree.unflatten(structure, tangents), has_aux=has_aux)
+            return pushed[1], pushed[2] if has_aux else ()
 
-        columns, out_structure = flat_arrays("jacfwd", vmap(push, out_axes=-1)(*_basis(flat)))
+        pushed, aux = vmap(push, out_axes=(-1, None))(*_basis(flat))
+        columns, out_structure = flat_arrays("jacfwd", pushed)
         results: list[Any] = []
         for leaf in columns:
             trees = tree.unflatten(structure, _split(leaf, flat, axis=len(leaf.shape) - 1))
             results.append(trees if isinstance(argnums, (tuple, list)) else trees[0])
-        return tree.unflatten(out_structure, results)
+        jacobian = tree.unflatten(out_structure, results)
+        return (jacobian, aux) if has_aux else jacobian
 
     return wrapped
 
 
-def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """Return the Hessian of a scalar function: forward mode over reverse mode."""
-    return jacfwd(jacrev(f, argnums), argnums)
+def hessian(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Return the Hessian of a scalar function: forward mode over reverse mode.
+
+    With `has_aux`, `f` returns `(value, aux)` and the Hessian comes as `(hessian, aux)`.
+    """
+    return jacfwd(jacrev(f, argnums, has_aux), argnums, has_aux)

@@ -176,18 +176,18 @@ def require_linear(
     results: Sequence[MaybeArray],
     tangents: Sequence[Array],
     where: source.Source | None = None,
+    complaint: tuple[str, str] = (
+        "its jvp rule is not linear in the tangents",
+        "write the rule with operations that are linear in the tangent",
+    ),
 ) -> None:
-    """Check the cotangents from walking back through a jvp rule to fresh tangent placeholders.
+    """Check the cotangents from walking back to fresh placeholders through what must be linear.
 
     Raises:
-        TraceError: a tangent is left in `results`: the rule was not linear in it.
+        TraceError: one is left in `results`; it says the `complaint` (what, and the cure).
     """
     serials = {tangent.serial for tangent in tangents}
     floor = min(serials, default=0)
     for node in reach([result for result in results if result is not None], set(), floor):
         if node.serial in serials:
-            raise TraceError(
-                f"{what}: its jvp rule is not linear in the tangents",
-                "write the rule with operations that are linear in the tangent",
-                where,
-            )
+            raise TraceError(f"{what}: {complaint[0]}", complaint[1], where)

@@ -75,6 +75,7 @@ def vmap(
     in_axes: Any = 0,
     out_axes: Any = 0,
     axis_size: int | None = None,
+    axis_name: Any = None,
 ) -> Callable[..., Any]:
     """Return `f` applied to each row of its batched arguments, without a loop.
 
@@ -85,6 +86,7 @@ def vmap(
             are batched along axis 0.
         out_axes: likewise for the result; None only for what does not depend on the batch.
         axis_size: the number of rows where no argument is batched.
+        axis_name: a hashable name under which `psum` and the like, called in `f`, find the rows.
 
     Raises:
         ShapeError: batch axes of different extents, or out of range. TreeError, ArgumentError:
@@ -111,7 +113,7 @@ def vmap(
             for array, axis, path in zip(flat, axes, paths, strict=True)
         ]
         size = _batch_size(fronts, paths, axis_size)
-        result, env = _run(f, flat, fronts, paths, structure, size)
+        result, env = _run(f, flat, fronts, paths, structure, size, axis_name)
         return _collect(result, env, size, out_axes)
 
     return wrapped
@@ -124,6 +126,7 @@ def _run(
     paths: list[str],
     structure: tree.Structure,
     size: int,
+    name: Any,
 ) -> tuple[Any, dict[int, Any]]:
     row = placeholder((), dtypes.int64, "the row index of vmap")
     env: dict[int, Any] = {}
@@ -135,7 +138,7 @@ def _run(
         leaf = placeholder(front.shape[1:], array.dtype, f"{path} of vmap")
         env[leaf.serial] = front
         leaves.append(leaf)
-    frame = Frame("vmap", row.serial, row=row)
+    frame = Frame("vmap", row.serial, row=row, name=name, size=size)
     push(frame)
     try:
         args, kwargs = tree.unflatten(structure, leaves)
@@ -144,7 +147,8 @@ def _run(
         pop(frame)
     outs, _ = flat_arrays("vmap", result)
     nodes = reach(outs, set(env) | {row.serial}, row.serial)
-    if any(array.serial == row.serial for node in nodes for array in node.inputs):
+    used = (array for node in nodes for array in node.inputs)
+    if any(array.serial == row.serial for array in (*outs, *used)):
         env[row.serial] = _f.arange(size)
     batch_walk(nodes, env, size)
     return result, env

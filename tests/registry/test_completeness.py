@@ -30,7 +30,7 @@ def test_exceptions_are_these_and_no_others() -> None:
     structural = {name for name, op in REGISTRY.items() if is_structural(op)}
     assert structural == {"constant", "literal", "placeholder", "output", "leaf"}
     regions = {name for name, op in REGISTRY.items() if is_region(op)}
-    assert regions == {"checkpoint", "custom_vjp", "custom_jvp"}
+    assert regions == {"checkpoint", "collective", "custom_vjp", "custom_jvp"}
 
 
 def test_every_opcode_has_a_declaration() -> None:
