@@ -189,6 +189,9 @@ class Op:
 REGISTRY: dict[str, Op] = {}
 """Every declared op by name."""
 
+DECOMPOSITIONS: dict[str, Callable[..., Array]] = {}
+"""By opcode, `f(params, *inputs)`: simpler ops for a runtime that lacks the kernel."""
+
 
 def no_attributes(node: Array) -> Mapping[str, Any]:
     """The attributes of an opcode that has none."""

@@ -25,6 +25,7 @@ _FAMILIES = (
     "contraction",
     "cross_entropy",
     "cumulative",
+    "decompositions",
     "dropout",
     "dynamic",
     "einsum",

@@ -24,7 +24,7 @@ from pyeffect_torch.core.array import (
 )
 from pyeffect_torch.core.errors import UnsupportedError
 from pyeffect_torch.core.graph import ENCODING, by_serial
-from pyeffect_torch.core.op import Composite, Op, Region, Type
+from pyeffect_torch.core.op import DECOMPOSITIONS, Composite, Op, Region, Type
 from pyeffect_torch.core.trace import leak_error
 from pyeffect_torch.runtime.native.opcodes import INPUT_FLAGS, OPCODES, Opcode
 from pyeffect_torch.runtime.wire import (
@@ -200,7 +200,7 @@ class _Encoder:
         self.operations.append(op.name)
 
     def expand(self, node: Array) -> None:
-        """Emit the body of a composite or region in place of the node."""
+        """Emit a body or a decomposition in place of the node."""
         rule = node.op.derivative
         before = source.set_override(node.src)
         try:
@@ -209,6 +209,8 @@ class _Encoder:
             elif isinstance(rule, Composite):
                 made = rule.body(node.params, *node.inputs)
                 outs = made if node.op.multi else [made]
+            elif node.op.opcode in DECOMPOSITIONS:
+                outs = [DECOMPOSITIONS[node.op.opcode](node.params, *node.inputs)]
             else:
                 raise UnsupportedError(
                     f"this runtime has no kernel for {node.op.name}",
