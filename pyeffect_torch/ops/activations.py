@@ -129,21 +129,21 @@ def mish(x: Any) -> Array:
     return _f.multiply(array, _f.tanh(softplus(array)))
 
 
-def gelu(x: Any, approximate: Literal["none", "tanh"] = "none") -> Array:
+def gelu(x: Any, approximate: Literal["none", "tanh"] | bool = "none") -> Array:
     """Return `x * P(Z <= x)` for a standard normal Z.
 
     Args:
         x: floating, any shape.
-        approximate: `"none"` is exact (by erfc, so that no digits cancel below 0); `"tanh"` is
-            the approximation of the reference.
+        approximate: `"none"` (or False) is exact (by erfc, so that no digits cancel below 0);
+            `"tanh"` (or True) is the approximation of the reference.
 
     Reference: Hendrycks, Gimpel, "Gaussian Error Linear Units", 2016, section 2.
     """
     array = _floating("gelu", x)
-    if approximate == "none":
+    if approximate in ("none", False):
         tail = _f.erfc(_f.multiply(array, -math.sqrt(0.5)))
         return _f.multiply(_f.multiply(array, 0.5), tail)
-    if approximate != "tanh":
+    if approximate not in ("tanh", True):
         raise ArgumentError(
             f"gelu: approximate is {approximate!r}", "pass approximate='none' or 'tanh'"
         )
