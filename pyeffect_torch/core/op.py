@@ -76,10 +76,11 @@ class Smooth:
 class JvpRule:
     """`rule(node, tangents)`: the tangent written with linear ops (max, sort, factorisations).
 
-    A tangent is None where it is zero. Reverse mode walks back through what the rule emits.
+    A multi-output op's rule returns a list of them, one for each result. A tangent is None where
+    it is zero. Reverse mode walks back through what the rule emits.
     """
 
-    rule: Callable[[Array, Sequence[MaybeArray]], MaybeArray]
+    rule: Callable[[Array, Sequence[MaybeArray]], MaybeArray | Sequence[MaybeArray]]
 
 
 @dataclass(frozen=True, slots=True)

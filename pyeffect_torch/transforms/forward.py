@@ -95,7 +95,8 @@ def _tangent(node: Array, tangents: Sequence[MaybeArray]) -> Any:
     if isinstance(rule, Nondiff):
         return None
     if isinstance(rule, JvpRule):
-        return rule.rule(node, tangents)
+        got = rule.rule(node, tangents)
+        return (None, got) if node.op.multi else got
     if isinstance(rule, Composite):
         outs = rule.body(node.params, *node.inputs)
         flat = list(outs) if node.op.multi else [outs]

@@ -134,7 +134,7 @@ def _general(node: Array, cts: list[Any], need: list[bool]) -> Sequence[MaybeArr
         outs = rule.body(node.params, *node.inputs)
         return reverse_through(outs if node.op.multi else [outs], cts, node.inputs, need)
     assert isinstance(rule, JvpRule)
-    return _through_tangents(node, rule, cts[0], need)
+    return _through_tangents(node, rule, cts, need)
 
 
 def reverse_through(
@@ -153,7 +153,7 @@ def reverse_through(
 
 
 def _through_tangents(
-    node: Array, rule: JvpRule, ct: Array, need: Sequence[bool]
+    node: Array, rule: JvpRule, cts: Sequence[MaybeArray], need: Sequence[bool]
 ) -> list[MaybeArray]:
     """Transpose a jvp rule: walk back through what it emits for placeholder tangents."""
     tangents = [
@@ -162,10 +162,14 @@ def _through_tangents(
     ]
     fresh = [tangent for tangent in tangents if tangent is not None]
     emitted = rule.rule(node, tangents)
-    if emitted is None:
+    several = emitted if isinstance(emitted, Sequence) else [emitted]
+    both = zip(several, cts, strict=True)
+    pairs = [(out, ct) for out, ct in both if out is not None and ct is not None]
+    if not pairs:
         return [None] * len(tangents)
     floor = fresh[0].serial
-    got = iter(reverse([emitted], [ct], fresh, (), floor))
+    outs, their_cts = [out for out, _ in pairs], [ct for _, ct in pairs]
+    got = iter(reverse(outs, their_cts, fresh, (), floor))
     results = [next(got) if tangent is not None else None for tangent in tangents]
     require_linear(node.op.name, results, fresh)
     return results
