@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyeffect_torch.core import dtypes, late
-from pyeffect_torch.core.array import Array, literal
+from pyeffect_torch.core.array import Array, bind, literal
 from pyeffect_torch.core.errors import ArgumentError, ShapeError
 from pyeffect_torch.ops.base import (
     describe,
@@ -18,9 +18,10 @@ from pyeffect_torch.ops.base import (
     require_float,
     require_integer,
 )
-from pyeffect_torch.ops.index_base import index_operand, refuse_negative
+from pyeffect_torch.ops.index_base import index_operand
+from pyeffect_torch.ops.indexing import TAKE_ALONG_AXIS
 from pyeffect_torch.ops.normalization import widen
-from pyeffect_torch.ops.parameters import CHECK_NO_LABEL
+from pyeffect_torch.ops.parameters import CHECK_NO_LABEL, MODE_STRICT, AlongParams
 
 __all__ = [
     "binary_cross_entropy",
@@ -169,8 +170,8 @@ def nll(
         )
     wide = _f.cast(labels, dtypes.int64)
     active = _f.not_equal(wide, ignore_index)
-    safe = refuse_negative(_f.where(active, wide, 0), x.shape[-1])
-    picked = _f.take_along_axis(x, _f.expand_dims(safe, -1), -1)
+    safe = _f.expand_dims(_f.where(active, wide, 0), -1)
+    picked = bind(TAKE_ALONG_AXIS, (x, safe), AlongParams(len(x.shape) - 1, MODE_STRICT))
     row = _f.negative(_f.reshape(picked, labels.shape))
     losses = _f.where(active, row, literal(0, x.dtype))
     if reduction != "mean":

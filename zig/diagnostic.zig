@@ -89,6 +89,7 @@ pub const Message = enum {
     bad_float,
     bad_window,
     heads_not_multiple,
+    bad_count,
 
     /// One sentence, without the place.
     pub fn text(m: Message) []const u8 {
@@ -178,6 +179,7 @@ const texts: std.enums.EnumArray(Message, []const u8) = .init(.{
     .bad_float = "a number that must be finite and not negative",
     .bad_window = "a window out of range",
     .heads_not_multiple = "query heads are not a multiple of key heads",
+    .bad_count = "a number of elements to keep that the axis does not have",
 });
 
 pub const Diagnostic = struct {

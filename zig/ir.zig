@@ -263,12 +263,13 @@ pub const Program = struct {
         const c = p.code(i);
         if (!c.traits().may_fail) return false;
         if (!hasAttribute(c, "mode")) return true;
-        return p.attr(i, "mode") == @backingInt(IndexMode.raise);
+        const mode = p.attr(i, "mode");
+        return mode == @backingInt(IndexMode.raise) or mode == @backingInt(IndexMode.strict);
     }
 };
 
 /// The `mode` attribute of the indexing opcodes.
-pub const IndexMode = enum(u8) { raise = 0, clip = 1, fill = 2 };
+pub const IndexMode = enum(u8) { raise = 0, clip = 1, fill = 2, strict = 3 };
 
 /// The `kind` attribute of the scatter opcodes.
 pub const ScatterKind = enum(u8) { add = 0, set = 1, max = 2, min = 3, multiply = 4 };

@@ -25,6 +25,8 @@ fn family(comptime kernel: Kernel) type {
         .softmax => @import("cpu/softmax.zig"),
         .arg_reduce => @import("cpu/arg_reduce.zig"),
         .scan_axis => @import("cpu/scan_axis.zig"),
+        .sort => @import("cpu/sort.zig"),
+        .search => @import("cpu/search.zig"),
         .check => @import("cpu/check.zig"),
         .random => @import("cpu/random.zig"),
         .norm => @import("cpu/norm.zig"),

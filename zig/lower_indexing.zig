@@ -17,6 +17,7 @@ fn modeOf(l: *const Lowering) gather.Mode {
         .raise => .checked,
         .clip => .clip,
         .fill => .fill,
+        .strict => .strict,
     };
 }
 

@@ -15,6 +15,8 @@ const op = @import("op.zig");
 const random = @import("cpu/random.zig");
 const reduce = @import("cpu/reduce.zig");
 const scan_axis = @import("cpu/scan_axis.zig");
+const search = @import("cpu/search.zig");
+const sort = @import("cpu/sort.zig");
 const structure = @import("cpu/structure.zig");
 const views = @import("lower_view.zig");
 const Error = lowering.Error;
@@ -46,6 +48,8 @@ pub fn lowerInstruction(l: *Lowering) Error!void {
         .cumprod => return lowerScan(l, .prod),
         .cummax => return lowerScan(l, .max),
         .cummin => return lowerScan(l, .min),
+        .sort => return lowerSort(l),
+        .searchsorted => return lowerSearch(l),
         .take, .take_along_axis => return indexing.lowerTake(l, code),
         .scatter, .scatter_along_axis => return indexing.lowerScatter(l, code),
         .dynamic_slice => return indexing.lowerDynamicSlice(l),
@@ -160,6 +164,23 @@ fn lowerScan(l: *Lowering, kind: scan_axis.Op) Error!void {
     const axis: u32 = @intCast(l.attr("axis"));
     const geometry = scan_axis.plan(kind, &shape, axis, l.attr("reverse"));
     try l.emitStruct(.scan_axis, &geometry, &.{try l.define(l.result(0))}, &.{l.ref(x)}, .{});
+}
+
+fn lowerSort(l: *Lowering) Error!void {
+    const x = l.operand(0);
+    const shape = l.shape(x);
+    const axis: u32 = @intCast(l.attr("axis"));
+    const geometry = sort.plan(&shape, axis, l.attr("descending"), @intCast(l.attr("count")));
+    const results: []const Ref = &.{ try l.define(l.result(0)), try l.define(l.result(1)) };
+    try l.emitStruct(.sort, &geometry, results, &.{l.ref(x)}, .{});
+}
+
+fn lowerSearch(l: *Lowering) Error!void {
+    const rows = l.shape(l.operand(0));
+    const values = l.shape(l.operand(1));
+    const geometry = search.plan(&rows, &values, l.attr("right"));
+    const operands: []const Ref = &.{ l.ref(l.operand(0)), l.ref(l.operand(1)) };
+    try l.emitStruct(.search, &geometry, &.{try l.define(l.result(0))}, operands, .{});
 }
 
 /// The result is the memory of the operand; what can fail has no result.

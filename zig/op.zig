@@ -101,6 +101,9 @@ pub const Code = enum(u16) {
     cumprod = 177,
     cummax = 178,
     cummin = 179,
+    // order
+    sort = 180,
+    searchsorted = 181,
     // contraction
     dot_general = 192,
     // indexing
@@ -177,6 +180,8 @@ pub const Group = enum {
     reduction,
     /// Cumulative reductions along one axis; the result has the shape of the operand.
     cumulative,
+    /// Sorting, and searching in what is sorted.
+    order,
     contraction,
     indexing,
     check,

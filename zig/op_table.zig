@@ -165,6 +165,14 @@ pub const table = rows: {
         row(.cumprod, .cumulative, .{ .attributes = "axis:int, reverse:bool", .domain = .numeric }),
         row(.cummax, .cumulative, .{ .attributes = "axis:int, reverse:bool" }),
         row(.cummin, .cumulative, .{ .attributes = "axis:int, reverse:bool" }),
+        row(.sort, .order, .{
+            .results = 2,
+            .attributes = "axis:int, descending:bool, count:int",
+        }),
+        row(.searchsorted, .order, .{
+            .operands = .{ 2, 2 },
+            .attributes = "right:bool",
+        }),
         row(.dot_general, .contraction, .{
             .operands = .{ 2, 2 },
             .attributes = "lhs_contract:ints, rhs_contract:ints, lhs_batch:ints, rhs_batch:ints",

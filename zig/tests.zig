@@ -31,7 +31,10 @@ test {
     _ = @import("cpu/row.zig");
     _ = @import("cpu/scan_axis.zig");
     _ = @import("cpu/scatter_test.zig");
+    _ = @import("cpu/search.zig");
     _ = @import("cpu/softmax.zig");
+    _ = @import("cpu/sort.zig");
+    _ = @import("cpu/sort_key.zig");
     _ = @import("cpu/structure.zig");
     _ = @import("cpu/tile_cast.zig");
     _ = @import("cpu/view.zig");

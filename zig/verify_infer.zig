@@ -179,6 +179,8 @@ pub fn infer(c: *Check) Error!void {
         .reduce_sum, .reduce_prod, .reduce_max, .reduce_min => reduce.reduction(c),
         .argmax, .argmin => reduce.argReduction(c),
         .cumsum, .cumprod, .cummax, .cummin => reduce.cumulative(c),
+        .sort => reduce.sort(c),
+        .searchsorted => reduce.searchsorted(c),
         .dot_general => reduce.dotGeneral(c),
         .take => indexing.take(c),
         .take_along_axis => indexing.takeAlongAxis(c),

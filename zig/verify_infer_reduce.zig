@@ -1,4 +1,4 @@
-//! Type rules of reductions, cumulative reductions and contractions.
+//! Type rules of reductions, cumulative reductions, sorts and contractions.
 const std = @import("std");
 const assert = std.debug.assert;
 const shape = @import("shape.zig");
@@ -38,6 +38,32 @@ pub fn cumulative(c: *Check) Error!void {
     try c.wantDomain(0);
     _ = try c.axisOf(c.attr("axis"), x.rank());
     try c.giveLike(x.dtype, x.dims);
+}
+
+/// The first `count` along the axis, and their positions.
+pub fn sort(c: *Check) Error!void {
+    const x = c.operands[0];
+    const axis = try c.axisOf(c.attr("axis"), x.rank());
+    const count = c.attr("count");
+    if (count < 0 or count > x.dims[axis]) return c.fail(.bad_count);
+    var dims: shape.Dims = .from(x.dims);
+    dims.buffer[axis] = count;
+    try c.give(x.dtype, dims);
+    try c.give(.i64, dims);
+}
+
+/// rows `[batch.., n]`, values `[batch.., v..]` -> `[batch.., v..]`.
+pub fn searchsorted(c: *Check) Error!void {
+    const rows = c.operands[0];
+    const values = c.operands[1];
+    try c.wantSameDType(1, 0);
+    if (rows.rank() == 0) return c.failOperand(.operand_rank, 0);
+    const batch = rows.rank() - 1;
+    if (values.rank() < batch) return c.failOperand(.operand_rank, 1);
+    if (!std.mem.eql(i64, rows.dims[0..batch], values.dims[0..batch])) {
+        return c.failOperand(.operand_shape, 1);
+    }
+    try c.giveLike(.i64, values.dims);
 }
 
 pub fn dotGeneral(c: *Check) Error!void {

@@ -233,6 +233,23 @@ test "reductions" {
     try accept(.cummax, &.{t(.bool, &.{2})}, &.{ 0, 0 }, &.{t(.bool, &.{2})});
 }
 
+test "order" {
+    const x = t(.f32, &.{ 2, 3, 4 });
+    try accept(.sort, &.{x}, &.{ 1, 0, 3 }, &.{ x, t(.i64, &.{ 2, 3, 4 }) });
+    const two = .{ t(.bool, &.{2}), t(.i64, &.{2}) };
+    try accept(.sort, &.{t(.bool, &.{5})}, &.{ 0, 1, 2 }, &two);
+    try refuse(.sort, &.{x}, &.{ 1, 0, 4 }, .bad_count);
+    try refuse(.sort, &.{x}, &.{ 1, 0, -1 }, .bad_count);
+    try refuse(.sort, &.{x}, &.{ 3, 0, 1 }, .axis_out_of_range);
+    try accept(.searchsorted, &.{ x, t(.f32, &.{ 2, 3 }) }, &.{0}, &.{t(.i64, &.{ 2, 3 })});
+    const many = t(.f32, &.{ 2, 3, 0, 7 });
+    try accept(.searchsorted, &.{ x, many }, &.{1}, &.{t(.i64, &.{ 2, 3, 0, 7 })});
+    try refuse(.searchsorted, &.{ x, t(.f32, &.{2}) }, &.{0}, .operand_rank);
+    try refuse(.searchsorted, &.{ t(.f32, &.{}), x }, &.{0}, .operand_rank);
+    try refuse(.searchsorted, &.{ x, t(.f32, &.{ 3, 2 }) }, &.{0}, .operand_shape);
+    try refuse(.searchsorted, &.{ x, t(.f64, &.{ 2, 3 }) }, &.{0}, .operand_dtypes_differ);
+}
+
 test "dot_general" {
     const x = t(.f32, &.{ 7, 2, 3, 5 });
     const y = t(.f32, &.{ 5, 7, 4, 2 });
@@ -269,7 +286,7 @@ test "indexing: take and scatter" {
     try refuse(.take, &.{ x, index }, &.{ 2, -1, 0 }, .batch_dims_out_of_range);
     try refuse(.take, &.{ x, t(.i8, &.{2}) }, &.{ 3, 2, 0 }, .batch_dims_out_of_range);
     try refuse(.take, &.{ x, t(.i8, &.{3}) }, &.{ 2, 1, 0 }, .operand_shape);
-    try refuse(.take, &.{ x, index }, &.{ 2, 1, 3 }, .bad_mode);
+    try refuse(.take, &.{ x, index }, &.{ 2, 1, 4 }, .bad_mode);
     try refuse(.take, &.{ x, index }, &.{ 2, 1, -1 }, .bad_mode);
     const empty = t(.f32, &.{0});
     try refuse(.take, &.{ empty, t(.i8, &.{3}) }, &.{ 0, 0, 1 }, .empty_axis);
@@ -321,7 +338,7 @@ test "indexing: along an axis, dynamic slices, checks" {
     try refuse(.check_index, &.{t(.u8, &.{})}, &.{ -1, 1, 0 }, .bad_extent);
     try refuse(.check_index, &.{t(.u8, &.{})}, &.{ (1 << 48) + 1, 1, 0 }, .bad_extent);
     try refuse(.check_index, &.{t(.u8, &.{})}, &.{ 9, -1, 0 }, .axis_out_of_range);
-    try refuse(.check_index, &.{t(.u8, &.{})}, &.{ 9, 0, 3 }, .bad_mode);
+    try refuse(.check_index, &.{t(.u8, &.{})}, &.{ 9, 0, 4 }, .bad_mode);
     try refuse(.check_index, &.{t(.u8, &.{})}, &.{ 0, 0, 1 }, .empty_axis);
     try refuse(.check_index, &.{x}, &.{ 9, 0, 0 }, .operand_dtype);
     try accept(.check, &.{ x, t(.bool, &.{}) }, &.{1}, &.{x});

@@ -155,6 +155,21 @@ const Generator = struct {
                 try g.word(g.axisOf(x));
                 try g.word(g.small(0, 1));
             },
+            .order => {
+                const x = try g.anyValue(info.domain, 1);
+                const t = g.b.typeOf(x);
+                try g.push(x);
+                if (info.code == .searchsorted) {
+                    var values: Dims = .from(t.dims[0 .. t.rank() - 1]);
+                    for (g.anyDims(1).slice()) |extent| values.append(extent);
+                    try g.pushLike(x, values);
+                    return g.word(g.small(0, 1));
+                }
+                const axis = g.axisOf(x);
+                try g.word(axis);
+                try g.word(g.small(0, 1));
+                try g.word(g.small(0, t.dims[@intCast(axis)]));
+            },
             .contraction => try g.chooseDot(),
             .indexing => try g.chooseIndexing(info.code),
             .check => {
@@ -269,7 +284,7 @@ const Generator = struct {
             try g.push(try g.anyValue(.integer, 0));
             try g.word(g.small(0, 300));
             try g.word(g.small(0, 3));
-            return g.word(g.small(0, 2));
+            return g.word(g.small(0, 3));
         }
         const x = try g.anyValue(.any, 1);
         const t = g.b.typeOf(x);
@@ -297,7 +312,7 @@ const Generator = struct {
         }
         try g.word(axis);
         if (!along) try g.word(@intCast(batch));
-        try g.word(g.small(0, 2));
+        try g.word(g.small(0, 3));
         if (ir.hasAttribute(code, "kind")) try g.word(g.small(0, 4));
     }
 

@@ -18,8 +18,10 @@ from pyeffect_torch.core.errors import IndexOutOfBoundsError, ShapeError
 from pyeffect_torch.core.op import Composite, Domain, MaybeArray, Sample, Shape, declare
 from pyeffect_torch.ops import domains
 from pyeffect_torch.ops.base import describe, mixed_dtypes, require_float, require_integer
-from pyeffect_torch.ops.index_base import all_batched, refuse_negative
+from pyeffect_torch.ops.index_base import all_batched
+from pyeffect_torch.ops.indexing import TAKE_ALONG_AXIS
 from pyeffect_torch.ops.normalization import widen
+from pyeffect_torch.ops.parameters import MODE_STRICT, AlongParams
 from pyeffect_torch.ops.shape import expand_dims, reshape
 
 __all__ = []
@@ -55,26 +57,26 @@ def _infer_grad(inputs: tuple[Array, ...], params: int) -> Any:
     return logits.shape, logits.dtype
 
 
-def _labels(labels: Array, ignore_index: int, classes: int) -> tuple[Array, Array]:
+def _labels(labels: Array, ignore_index: int) -> tuple[Array, Array]:
     """Return which labels are active, and int64 labels that are 0 where they are not."""
     wide = _f.cast(labels, dtypes.int64)
     active = _f.not_equal(wide, ignore_index)
-    return active, refuse_negative(_f.where(active, wide, 0), classes)
+    return active, _f.where(active, wide, 0)
 
 
 def _body(params: int, logits: Array, labels: Array) -> Array:
     wide = widen(logits)
-    active, safe = _labels(labels, params, logits.shape[-1])
-    losses = _f.negative(_f.take_along_axis(_f.log_softmax(wide, -1), expand_dims(safe, -1), -1))
-    row = reshape(losses, labels.shape)
+    active, safe = _labels(labels, params)
+    along = AlongParams(len(labels.shape), MODE_STRICT)
+    picked = bind(TAKE_ALONG_AXIS, (_f.log_softmax(wide, -1), expand_dims(safe, -1)), along)
+    row = reshape(_f.negative(picked), labels.shape)
     return _f.cast(_f.where(active, row, literal(0, row.dtype)), logits.dtype)
 
 
 def _grad_body(params: int, logits: Array, labels: Array, ct: Array) -> Array:
     wide = widen(logits)
-    classes = logits.shape[-1]
-    active, safe = _labels(labels, params, classes)
-    hits = _f.equal(expand_dims(safe, -1), _f.arange(classes))
+    active, safe = _labels(labels, params)
+    hits = _f.equal(expand_dims(safe, -1), _f.arange(logits.shape[-1]))
     difference = _f.subtract(_f.softmax(wide, -1), _f.cast(hits, wide.dtype))
     scaled = _f.multiply(difference, expand_dims(widen(ct), -1))
     kept = _f.where(expand_dims(active, -1), scaled, literal(0, wide.dtype))

@@ -25,7 +25,6 @@ from pyeffect_torch.ops.index_base import (
     check_static,
     draw_index,
     index_operand,
-    refuse_negative,
     require_elements,
     resolve_positions,
     zeros_of,
@@ -36,6 +35,7 @@ from pyeffect_torch.ops.parameters import (
     KIND_SET,
     MODE_CLIP,
     MODE_ERROR,
+    MODE_STRICT,
     CheckIndexParams,
     ScatterParams,
     TakeParams,
@@ -104,8 +104,7 @@ def _window_positions(starts: Array, shape: Shape, sizes: Shape) -> Array:
     for axis in reversed(range(rank)):
         start = reshape(_f.slice(starts, (0, axis), (rows, 1), (1, 1)), (rows,))
         room = shape[axis] - sizes[axis] + 1
-        params = CheckIndexParams(room, axis, MODE_ERROR)
-        start = bind(CHECK_INDEX, (refuse_negative(start, room),), params)
+        start = bind(CHECK_INDEX, (start,), CheckIndexParams(room, axis, MODE_STRICT))
         offset = [1] * (rank + 1)
         offset[axis + 1] = sizes[axis]
         place = _f.add(
@@ -304,7 +303,7 @@ def _check_index_samples(rng: np.random.Generator, dtype: DType) -> Sequence[Sam
             CheckIndexParams(7, len(shape), mode),
         )
         for shape in domains.SHAPES
-        for mode in (MODE_ERROR, MODE_CLIP)
+        for mode in (MODE_ERROR, MODE_CLIP, MODE_STRICT)
     ]
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from pyeffect_torch.core import dtypes, late
 from pyeffect_torch.core.array import Array, bind
 from pyeffect_torch.core.dtypes import DTypeLike
-from pyeffect_torch.core.errors import IndexOutOfBoundsError, ShapeError
+from pyeffect_torch.core.errors import ShapeError
 from pyeffect_torch.ops.base import (
     describe,
     normalize_axis,
@@ -17,9 +15,9 @@ from pyeffect_torch.ops.base import (
     require_float,
     resolve_dtype,
 )
-from pyeffect_torch.ops.index_base import check_static, index_operand, refuse_negative
+from pyeffect_torch.ops.index_base import check_static, index_operand
 from pyeffect_torch.ops.indexing import TAKE
-from pyeffect_torch.ops.parameters import TakeParams
+from pyeffect_torch.ops.parameters import MODE_STRICT, TakeParams
 from pyeffect_torch.ops.shape import expand_dims, reshape
 
 __all__ = ["embedding", "one_hot"]
@@ -65,17 +63,9 @@ def embedding(ids: Any, table: Any, padding_index: int | None = None) -> Array:
             "reshape it to two axes",
         )
     rows = table.shape[0]
-    if not isinstance(ids, Array) and np.asarray(ids).size and np.asarray(ids).min() < 0:
-        raise IndexOutOfBoundsError(
-            f"embedding: id {np.asarray(ids).min()} is negative; the table has {rows} rows",
-            f"use ids from 0 to {rows - 1}",
-            operation="embedding",
-            phase="build",
-        )
-    check_static("embedding", ids, rows, 0)
+    check_static("embedding", ids, rows, 0, MODE_STRICT, "id")
     ids = index_operand("embedding", ids)
-    signed = ids.dtype in dtypes.SIGNED
-    found = bind(TAKE, (table, refuse_negative(ids, rows) if signed else ids), TakeParams(0))
+    found = bind(TAKE, (table, ids), TakeParams(0, 0, MODE_STRICT))
     if padding_index is None:
         return found
     padding = normalize_axis("embedding", padding_index, rows)

@@ -13,7 +13,7 @@ from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import ArgumentError, IndexOutOfBoundsError
 from pyeffect_torch.core.op import Shape
 from pyeffect_torch.ops.base import operand, require_integer
-from pyeffect_torch.ops.parameters import MODE_ERROR, MODE_FILL, MODES
+from pyeffect_torch.ops.parameters import MODE_ERROR, MODE_FILL, MODE_STRICT, MODES
 from pyeffect_torch.ops.shape import broadcast_to
 
 _f: Any = late.functions
@@ -53,19 +53,22 @@ def resolve_positions(name: str, index: Any, extent: int, axis: int, mode: int) 
     """Reference of index checking: positions (in range) and which of them count.
 
     Raises:
-        IndexOutOfBoundsError: mode "error" and an index outside -extent..extent-1.
+        IndexOutOfBoundsError: mode "error" and an index outside -extent..extent-1, mode "strict"
+            and one outside 0..extent-1.
     """
-    if index.dtype == np.uint64:
-        index = np.minimum(index, np.uint64(2**62))
+    given = np.asarray(index)
+    if given.dtype == np.uint64:
+        index = np.minimum(given, np.uint64(2**62))
     position = np.asarray(index, np.int64)
     valid = np.ones(position.shape, np.bool_)
-    if mode == MODE_ERROR:
-        outside = (position < -extent) | (position >= extent)
+    if mode in (MODE_ERROR, MODE_STRICT):
+        outside = (position < (-extent if mode == MODE_ERROR else 0)) | (position >= extent)
         if outside.any():
             raise IndexOutOfBoundsError(
-                f"{name}: index {position[outside].ravel()[0]} is out of range for axis {axis} of "
+                f"{name}: index {given[outside].ravel()[0]} is out of range for axis {axis} of "
                 f"extent {extent}",
-                "keep indices inside the axis, or use mode='clip' or 'fill'",
+                "keep indices inside the axis"
+                + (", or use mode='clip' or 'fill'" if mode == MODE_ERROR else ""),
             )
         position = np.where(position < 0, position + extent, position)
     elif mode == MODE_FILL:
@@ -80,12 +83,6 @@ def blank(dtype: DType) -> Any:
     return dtype.type(np.nan if dtypes.is_float(dtype) else 0)
 
 
-def refuse_negative(index: Array, extent: int) -> Array:
-    """Return int64 indices in which a negative one is out of range instead of from the end."""
-    index = _f.cast(index, dtypes.int64)
-    return _f.where(_f.less(index, 0), _f.subtract(index, extent), index)
-
-
 def index_operand(name: str, index: Any) -> Array:
     """Return an index argument (an integer array, NumPy array or int) as an array."""
     if isinstance(index, (list, tuple)):
@@ -95,11 +92,13 @@ def index_operand(name: str, index: Any) -> Array:
     return found
 
 
-def check_static(name: str, index: Any, extent: int, axis: int) -> None:
+def check_static(
+    name: str, index: Any, extent: int, axis: int, mode: int = MODE_ERROR, what: str = "index"
+) -> None:
     """Check an index whose value is known at the call: an int, a list or a NumPy array.
 
     Raises:
-        IndexOutOfBoundsError: an element outside -extent..extent-1.
+        IndexOutOfBoundsError: an element outside -extent..extent-1, in mode "strict" 0..extent-1.
     """
     if isinstance(index, Array):
         return
@@ -110,11 +109,12 @@ def check_static(name: str, index: Any, extent: int, axis: int) -> None:
         if values.dtype.kind not in "iu" or not values.size:
             return
         bounds = (int(values.min()), int(values.max()))
+    lowest = 0 if mode == MODE_STRICT else -extent
     for value in bounds:
-        if not -extent <= value < extent:
+        if not lowest <= value < extent:
             raise IndexOutOfBoundsError(
-                f"{name}: index {value} is out of range for axis {axis} of extent {extent}",
-                f"use indices from {-extent} to {extent - 1}" if extent else "the axis is empty",
+                f"{name}: {what} {value} is out of range for axis {axis} of extent {extent}",
+                f"use numbers from {lowest} to {extent - 1}" if extent else "the axis is empty",
                 operation=name,
                 phase="build",
             )
@@ -131,8 +131,11 @@ def all_batched(inputs: Sequence[Array], batched: Sequence[bool], size: int) -> 
 def draw_index(rng: np.random.Generator, shape: Shape, extent: int, mode: int, k: int) -> Any:
     """Draw an index array for tests; duplicates, and values out of range where `mode` has a use."""
     dtype = _INDEX_DTYPES[k % len(_INDEX_DTYPES)]
-    beyond = 0 if mode == MODE_ERROR else 2
-    low = 0 if dtype in dtypes.UNSIGNED else -(extent if mode == MODE_ERROR else 2)
-    if extent == 0 and mode == MODE_ERROR:
+    checked = mode in (MODE_ERROR, MODE_STRICT)
+    beyond = 0 if checked else 2
+    low = -(extent if mode == MODE_ERROR else 2)
+    if dtype in dtypes.UNSIGNED or mode == MODE_STRICT:
+        low = 0
+    if extent == 0 and checked:
         return np.zeros(shape, dtype)
     return rng.integers(low, extent + beyond, shape).astype(dtype)

@@ -36,6 +36,7 @@ from pyeffect_torch.ops.parameters import (
     MODE_CLIP,
     MODE_ERROR,
     MODE_FILL,
+    MODE_STRICT,
     AlongParams,
     ScatterAlongParams,
     ScatterParams,
@@ -161,7 +162,7 @@ def _take_samples(rng: np.random.Generator, dtype: DType) -> Sequence[Sample]:
             TakeParams(axis, shared, mode),
         )
         for k, (shape, index, axis, shared) in enumerate(TAKE_CASES)
-        for mode in (MODE_ERROR, MODE_CLIP, MODE_FILL)
+        for mode in (MODE_ERROR, MODE_CLIP, MODE_FILL, MODE_STRICT)
     ]
 
 
@@ -277,7 +278,7 @@ def _along_samples(rng: np.random.Generator, dtype: DType) -> Sequence[Sample]:
             AlongParams(case[1], mode),
         )
         for k, case in enumerate(ALONG_CASES)
-        for mode in (MODE_ERROR, MODE_CLIP, MODE_FILL)
+        for mode in (MODE_ERROR, MODE_CLIP, MODE_FILL, MODE_STRICT)
     ]
 
 

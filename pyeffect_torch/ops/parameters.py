@@ -15,6 +15,8 @@ MODE_CLIP: Final = 1
 """An index out of range becomes the nearest one; a negative one becomes 0."""
 MODE_FILL: Final = 2
 """Take: 0, or NaN for floats, in place of what is out of range; scatter: it is dropped."""
+MODE_STRICT: Final = 3
+"""An index out of range is an error, and so is a negative one; users have no name for it."""
 MODES: Final[dict[str, int]] = {"error": MODE_ERROR, "clip": MODE_CLIP, "fill": MODE_FILL}
 
 KIND_ADD: Final = 0
@@ -112,3 +114,18 @@ class AttentionParams(NamedTuple):
     causal: bool
     window: int
     types: tuple[Type, ...] = ()
+
+
+class SortParams(NamedTuple):
+    """Of `sort`: `kept` of the first sorted elements are kept along the axis."""
+
+    axis: int
+    descending: bool
+    kept: int
+    types: tuple[Type, ...] = ()
+
+
+class SearchParams(NamedTuple):
+    """Of `searchsorted`: whether elements equal to a value come before it."""
+
+    right: bool

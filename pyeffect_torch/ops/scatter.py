@@ -55,6 +55,7 @@ from pyeffect_torch.ops.parameters import (
     MODE_CLIP,
     MODE_ERROR,
     MODE_FILL,
+    MODE_STRICT,
     ScatterAlongParams,
     ScatterParams,
 )
@@ -313,12 +314,15 @@ def _along_reference(attributes: Any, x: Any, index: Any, updates: Any) -> Any:
 # --- declarations
 
 
+_MODES: Final = (MODE_ERROR, MODE_CLIP, MODE_FILL, MODE_STRICT)
+
+
 def _scatter_samples(kinds: Sequence[int]) -> Callable[..., Sequence[Sample]]:
     def samples(rng: np.random.Generator, dtype: DType) -> Sequence[Sample]:
         out: list[Sample] = []
         for k, (shape, index_shape, axis, shared) in enumerate(TAKE_CASES):
             for kind in _legal(kinds, dtype):
-                mode = (MODE_ERROR, MODE_CLIP, MODE_FILL)[(k + kind) % 3]
+                mode = _MODES[(k + kind) % 4]
                 x = domains.draw(rng, shape, dtype)
                 index = draw_index(rng, index_shape, shape[axis], mode, k)
                 full = (*shape[:axis], *index_shape[shared:], *shape[axis + 1 :])
@@ -336,7 +340,7 @@ def _along_samples(kinds: Sequence[int]) -> Callable[..., Sequence[Sample]]:
         out: list[Sample] = []
         for k, case in enumerate(ALONG_CASES):
             for kind in _legal(kinds, dtype):
-                mode = (MODE_ERROR, MODE_CLIP, MODE_FILL)[(k + kind) % 3]
+                mode = _MODES[(k + kind) % 4]
                 x = domains.draw(rng, case[0], dtype)
                 index = along_index(rng, case, mode, k)
                 updates = domains.draw(rng, index.shape, dtype)

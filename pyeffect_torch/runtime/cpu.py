@@ -321,8 +321,10 @@ def _error(ffi: Any, status: int, error: Any, program: Program, phase: str) -> E
     message = ffi.string(ffi.cast("char *", error.message)).decode("utf-8", "replace")
     context = {"backend": "cpu", "operation": operation, "phase": phase, "details": message}
     if status == STATUSES["index_out_of_bounds"]:
+        # The core counts in int64: a larger uint64 arrives as the largest.
+        index = f"{error.value} or more" if error.value == 2**63 - 1 else error.value
         return IndexOutOfBoundsError(
-            f"{operation}: index {error.value} is out of bounds for axis {error.axis} "
+            f"{operation}: index {index} is out of bounds for axis {error.axis} "
             f"with extent {error.extent}",
             'use indices inside the axis, or mode="clip" or mode="fill"'
             if operation in _WITH_MODE

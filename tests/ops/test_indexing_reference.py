@@ -179,10 +179,19 @@ def test_embedding() -> None:
 @pytest.mark.parametrize("dtype", ["int8", "int64"])
 def test_embedding_refuses_ids_out_of_range(bad: int, dtype: str) -> None:
     ids = np.array([0, bad], dtype)
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match=f"embedding: id {bad} is out of range for axis 0"):
         et.embedding(ids, MATRIX.T)
-    with pytest.raises(et.errors.IndexOutOfBoundsError):
-        et.embedding(et.array(ids), MATRIX.T).numpy()
+    for runtime in (et.reference(), et.cpu()):
+        with et.use(runtime), pytest.raises(IndexError, match=f"take: index {bad} is out of"):
+            et.embedding(et.array(ids), MATRIX.T).numpy()
+
+
+def test_a_large_unsigned_index_is_named() -> None:
+    index = np.array([0, 2**64 - 1], np.uint64)
+    with pytest.raises(IndexError, match=f"take: index {2**64 - 1} is out of range"):
+        et.take(et.array(X), et.array(index), 0).numpy()
+    with et.use(et.cpu()), pytest.raises(IndexError, match=f"index {2**63 - 1} or more is out of"):
+        et.take(et.array(X), et.array(index), 0).numpy()
 
 
 def test_dynamic_windows() -> None:

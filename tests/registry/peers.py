@@ -142,6 +142,7 @@ def position(index: Any, extent: int, mode: int) -> int | None:
         return index % extent
     if mode == 1:
         return min(max(index, 0), extent - 1)
+    assert mode == 2 or 0 <= index < extent
     return index if 0 <= index < extent else None
 
 
@@ -230,6 +231,28 @@ def running(step: Callable[[Any, Any], Any]) -> Peer:
         return np.stack(rows, attributes["axis"]) if rows else x
 
     return peer
+
+
+def sort(attributes: Any, x: Any) -> Any:
+    axis, count = attributes["axis"], attributes["count"]
+    sign = -1 if attributes["descending"] else 1
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    values, positions = np.zeros(shape, x.dtype), np.zeros(shape, np.int64)
+    for at in np.ndindex(*x.shape[:axis], *x.shape[axis + 1 :]):
+        line = np.moveaxis(x, axis, -1)[at]
+        pairs = sorted((sign * value, i) for i, value in enumerate(line.tolist()))
+        order = [i for _, i in pairs]
+        np.moveaxis(values, axis, -1)[at] = line[order[:count]]
+        np.moveaxis(positions, axis, -1)[at] = order[:count]
+    return values, positions
+
+
+def searchsorted(attributes: Any, rows: Any, values: Any) -> Any:
+    out = np.zeros(values.shape, np.int64)
+    for at in np.ndindex(*values.shape):
+        row, value = rows[at[: rows.ndim - 1]], values[at]
+        out[at] = sum(bool(v < value or (attributes["right"] and v == value)) for v in row)
+    return out
 
 
 def dot_general(attributes: Any, lhs: Any, rhs: Any) -> Any:
@@ -441,6 +464,8 @@ PEERS: dict[str, Peer] = {
     "cumprod": running(np.multiply),
     "cummax": running(np.maximum),
     "cummin": running(np.minimum),
+    "sort": sort,
+    "searchsorted": searchsorted,
     "random_bits": random_bits,
     "random_fold_in": random_fold_in,
     "reduce_sum": reduced(np.sum),

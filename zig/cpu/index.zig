@@ -14,6 +14,8 @@ pub const Mode = enum(u32) {
     clip = 1,
     /// Anything outside, negative indices too, is no position (`outside`).
     fill = 2,
+    /// As `checked`, but nothing counts from the end: a negative index is an error too.
+    strict = 3,
 };
 
 /// No position: take fills there, scatter drops.
@@ -49,6 +51,7 @@ pub inline fn resolve(index: i64, extent: i64, mode: Mode) ?i64 {
             return if (wrapped >= 0 and wrapped < extent) wrapped else null;
         },
         .fill => return if (index >= 0 and index < extent) index else outside,
+        .strict => return if (index >= 0 and index < extent) index else null,
     }
 }
 
@@ -66,10 +69,11 @@ pub fn resolveAll(
     const V = @Vector(W, i64);
     const zero: V = @splat(0);
     const limits: V = @splat(limit);
+    const wrap: V = if (mode == .checked) limits else zero;
     var i: u64 = 0;
-    while (mode == .checked and i + W <= n) : (i += W) {
+    while ((mode == .checked or mode == .strict) and i + W <= n) : (i += W) {
         const v: V = indices[i..][0..W].*;
-        const wrapped = @select(i64, v < zero, v +% limits, v);
+        const wrapped = @select(i64, v < zero, v +% wrap, v);
         if (@reduce(.Or, (wrapped < zero) | (wrapped >= limits))) break;
         indices[i..][0..W].* = wrapped;
     }
@@ -97,6 +101,9 @@ test "indices wrap, clip, fill and fail" {
     try std.testing.expectEqual(@as(?i64, outside), resolve(-2, 5, .fill));
     try std.testing.expectEqual(@as(?i64, outside), resolve(0, 0, .clip));
     try std.testing.expectEqual(@as(?i64, null), resolve(std.math.minInt(i64), 5, .checked));
+    try std.testing.expectEqual(@as(?i64, null), resolve(-1, 5, .strict));
+    try std.testing.expectEqual(@as(?i64, null), resolve(5, 5, .strict));
+    try std.testing.expectEqual(@as(?i64, 4), resolve(4, 5, .strict));
     const wide = [_]u64{ 7, std.math.maxInt(u64) };
     var out: [2]i64 = undefined;
     load(.u64, &out, @ptrCast(&wide), 1, 2);
@@ -105,4 +112,8 @@ test "indices wrap, clip, fill and fail" {
     try std.testing.expect(!resolveAll(&out, 2, 8, 3, .checked, &status));
     try std.testing.expectEqual(@as(u32, 3), status.axis);
     try std.testing.expectEqual(@as(i64, 8), status.extent);
+    var row = [_]i64{ 0, 1, 2, 3, 4, 5, 6, 7, 0, -2 };
+    try std.testing.expect(resolveAll(&row, 9, 8, 0, .strict, &status));
+    try std.testing.expect(!resolveAll(&row, 10, 8, 0, .strict, &status));
+    try std.testing.expectEqual(@as(i64, -2), status.value);
 }

@@ -21,8 +21,8 @@ fn randomIndex(
     mode: Mode,
 ) !View {
     const v = try harness.makeView(d, dims, layout);
-    const slack: i64 = if (mode == .checked) 0 else 2;
-    const lowest = if (d.isSigned()) -extent - slack else 0;
+    const slack: i64 = if (mode == .checked or mode == .strict) 0 else 2;
+    const lowest = if (d.isSigned() and mode != .strict) -extent - slack else 0;
     for (0..v.operand.elementCount()) |i| {
         const value = random.intRangeLessThan(i64, lowest, extent + slack);
         v.set(d, i, @intCast(value));
@@ -35,6 +35,7 @@ fn resolved(value: i64, extent: i64, mode: Mode) ?u64 {
         .checked => return @intCast(if (value < 0) value + extent else value),
         .clip => return @intCast(std.math.clamp(value, 0, extent - 1)),
         .fill => return if (value < 0 or value >= extent) null else @intCast(value),
+        .strict => return @intCast(value),
     }
 }
 
@@ -89,7 +90,7 @@ fn expectTake(
 test "take in every mode, layout and size" {
     var prng: std.Random.DefaultPrng = .init(10);
     const random = prng.random();
-    for (harness.all_layouts) |layout| for ([_]Mode{ .checked, .clip, .fill }) |mode| {
+    for (harness.all_layouts) |layout| for ([_]Mode{ .checked, .clip, .fill, .strict }) |mode| {
         try expectTake(random, .u8, .i8, layout, mode);
         try expectTake(random, .bf16, .u64, layout, mode);
         try expectTake(random, .f32, .i64, layout, mode);
@@ -133,7 +134,7 @@ test "take_along_axis agrees with its definition" {
     var prng: std.Random.DefaultPrng = .init(12);
     const random = prng.random();
     inline for (.{ DType.i16, DType.f32 }) |d| for (harness.all_layouts) |layout| {
-        for ([_]Mode{ .checked, .clip, .fill }) |mode| for (0..3) |axis| {
+        for ([_]Mode{ .checked, .clip, .fill, .strict }) |mode| for (0..3) |axis| {
             const dims = [_]u64{ 3, 4, 5 };
             var index_dims = dims;
             index_dims[axis] = 6;

@@ -14,6 +14,8 @@ pub const Kernel = enum(u16) {
     softmax,
     arg_reduce,
     scan_axis,
+    sort,
+    search,
     check,
     random,
     norm,

@@ -23,9 +23,10 @@ fn randomIndex(
     mode: Mode,
 ) !View {
     const v = try harness.makeView(.i32, dims, layout);
-    const slack: i64 = if (mode == .checked) 0 else 2;
+    const slack: i64 = if (mode == .checked or mode == .strict) 0 else 2;
+    const lowest = if (mode == .strict) 0 else -n - slack;
     for (0..v.operand.elementCount()) |i| {
-        v.set(.i32, i, @intCast(random.intRangeLessThan(i64, -n - slack, n + slack)));
+        v.set(.i32, i, @intCast(random.intRangeLessThan(i64, lowest, n + slack)));
     }
     return v;
 }
@@ -35,6 +36,7 @@ fn resolved(value: i64, extent: i64, mode: Mode) ?u64 {
         .checked => return @intCast(if (value < 0) value + extent else value),
         .clip => return @intCast(std.math.clamp(value, 0, extent - 1)),
         .fill => return if (value < 0 or value >= extent) null else @intCast(value),
+        .strict => return @intCast(value),
     }
 }
 
@@ -131,7 +133,7 @@ test "scatter in every kind, mode and layout" {
     const dtypes = .{ DType.i8, .u32, .i64, .f16, .bf16, .f32, .f64 };
     inline for (dtypes) |chosen| {
         const d: DType = chosen;
-        for (harness.all_layouts) |layout| for ([_]Mode{ .checked, .clip, .fill }) |mode| {
+        for (harness.all_layouts) |layout| for ([_]Mode{ .checked, .clip, .fill, .strict }) |mode| {
             for (kinds) |kind| {
                 try expectPlain(random, d, layout, mode, kind, 1);
                 try expectPlain(random, d, layout, mode, kind, 19);
@@ -149,7 +151,7 @@ test "scatter_along_axis in every kind, mode and layout" {
     const random = prng.random();
     const dims = [_]u64{ 3, 4, 70 };
     inline for (.{ DType.u8, DType.i32, DType.bf16, DType.f32 }) |d| {
-        for (harness.all_layouts) |layout| for ([_]Mode{ .checked, .clip, .fill }) |mode| {
+        for (harness.all_layouts) |layout| for ([_]Mode{ .checked, .clip, .fill, .strict }) |mode| {
             for (kinds, 0..) |kind, turn| {
                 const axis = turn % 3;
                 var index_dims = dims;

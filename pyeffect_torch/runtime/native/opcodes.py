@@ -30,7 +30,7 @@ WIRE_MAGIC: Final = 0x50544550
 WIRE_VERSION: Final = 1
 
 # FNV-1a 64 of all signatures in order, each ended by a newline.
-TABLE_DIGEST: Final = 0x3B6B78842FABE9C2
+TABLE_DIGEST: Final = 0x4092A8C6E860D73A
 
 OPCODES: Final[dict[str, Opcode]] = {
     "iota": Opcode(
@@ -124,6 +124,15 @@ OPCODES: Final[dict[str, Opcode]] = {
     "cumprod": Opcode(177, 0x36505B67A5F26BDB, 1, 1, 1, (("axis", "int"), ("reverse", "bool"))),
     "cummax": Opcode(178, 0x81589D40AFA24920, 1, 1, 1, (("axis", "int"), ("reverse", "bool"))),
     "cummin": Opcode(179, 0x5EF3AF6E1AD3596A, 1, 1, 1, (("axis", "int"), ("reverse", "bool"))),
+    "sort": Opcode(
+        180,
+        0xB0CD29C18AB47D20,
+        1,
+        1,
+        2,
+        (("axis", "int"), ("descending", "bool"), ("count", "int")),
+    ),
+    "searchsorted": Opcode(181, 0x954C162774A56012, 2, 2, 1, (("right", "bool"),)),
     "dot_general": Opcode(
         192,
         0x5B1E9AFE12F126F5,
@@ -245,6 +254,7 @@ INDEX_MODES: Final[dict[str, int]] = {
     "raise": 0,
     "clip": 1,
     "fill": 2,
+    "strict": 3,
 }
 
 SCATTER_KINDS: Final[dict[str, int]] = {
