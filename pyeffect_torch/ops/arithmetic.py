@@ -12,11 +12,11 @@ from typing import Any, Final
 import numpy as np
 
 from pyeffect_torch.core import dtypes, late
-from pyeffect_torch.core.array import Array, bind
+from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.op import Affine, Multilinear, Nondiff, Smooth
 from pyeffect_torch.ops import domains
-from pyeffect_torch.ops.base import negative_if, operands, spread, unbroadcast_to
-from pyeffect_torch.ops.binary import binary_op
+from pyeffect_torch.ops.base import negative_if, spread, unbroadcast_to
+from pyeffect_torch.ops.binary import apply, binary_op
 
 _f: Any = late.functions
 
@@ -181,51 +181,51 @@ ARCTAN2: Final = binary_op(
 
 def add(x: Any, y: Any) -> Array:
     """Return `x + y` elementwise; both of one numeric dtype. Integers wrap."""
-    return bind(ADD, operands("add", x, y))
+    return apply(ADD, x, y)
 
 
 def subtract(x: Any, y: Any) -> Array:
     """Return `x - y` elementwise; both of one numeric dtype. Integers wrap."""
-    return bind(SUBTRACT, operands("subtract", x, y))
+    return apply(SUBTRACT, x, y)
 
 
 def multiply(x: Any, y: Any) -> Array:
     """Return `x * y` elementwise; both of one numeric dtype. Integers wrap."""
-    return bind(MULTIPLY, operands("multiply", x, y))
+    return apply(MULTIPLY, x, y)
 
 
 def divide(x: Any, y: Any) -> Array:
     """Return `x / y` elementwise; both of one floating dtype."""
-    return bind(DIVIDE, operands("divide", x, y))
+    return apply(DIVIDE, x, y)
 
 
 def floor_divide(x: Any, y: Any) -> Array:
     """Return the floor of `x / y`; an integer divided by zero gives 0."""
-    return bind(FLOOR_DIVIDE, operands("floor_divide", x, y))
+    return apply(FLOOR_DIVIDE, x, y)
 
 
 def remainder(x: Any, y: Any) -> Array:
     """Return `x - floor(x / y) * y`, with the sign of `y`; 0 for an integer `y` of 0."""
-    return bind(REMAINDER, operands("remainder", x, y))
+    return apply(REMAINDER, x, y)
 
 
 def power(x: Any, y: Any) -> Array:
     """Return `x ** y`. A Python int exponent is static: exact powers and derivatives."""
     if isinstance(y, int) and not isinstance(y, bool) and isinstance(x, Array):
         return _f.integer_power(x, y)
-    return bind(POWER, operands("power", x, y))
+    return apply(POWER, x, y)
 
 
 def maximum(x: Any, y: Any) -> Array:
     """Return the larger of `x` and `y`; NaN propagates; ties share the gradient evenly."""
-    return bind(MAXIMUM, operands("maximum", x, y))
+    return apply(MAXIMUM, x, y)
 
 
 def minimum(x: Any, y: Any) -> Array:
     """Return the smaller of `x` and `y`; NaN propagates; ties share the gradient evenly."""
-    return bind(MINIMUM, operands("minimum", x, y))
+    return apply(MINIMUM, x, y)
 
 
 def arctan2(y: Any, x: Any) -> Array:
     """Return the angle of the point (x, y) in radians, in [-pi, pi]; floating."""
-    return bind(ARCTAN2, operands("arctan2", y, x))
+    return apply(ARCTAN2, y, x)

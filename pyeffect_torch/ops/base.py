@@ -109,18 +109,20 @@ _shared: dict[DType, dict[float, Array]] = {dtype: {} for dtype in dtypes.ALL}
 _SHARED_MAX = 1024  # a program has tens of distinct numbers; a loop over floats must not grow this
 
 
-def _shared_float(name: str, value: float, dtype: DType) -> Array:
+def float_literal(name: str, value: float, dtype: DType) -> Array:
     """`number`, made once: building the literal would cost more than the rest of the operation.
 
     Literals may be shared because users never hold them, they are never captured, and walks do not
     mind how old they are. Zeros have a sign and NaN is not equal to itself: they are made anew.
     """
-    made = number(name, value, dtype)
-    if value and value == value:  # not zero, not NaN
-        shared = _shared[dtype]
-        if len(shared) >= _SHARED_MAX:
-            shared.clear()
-        shared[value] = made
+    shared = _shared[dtype]
+    made = shared.get(value)
+    if made is None:
+        made = number(name, value, dtype)
+        if value and value == value:  # not zero, not NaN
+            if len(shared) >= _SHARED_MAX:
+                shared.clear()
+            shared[value] = made
     return made
 
 
@@ -135,8 +137,7 @@ def operands(name: str, a: Any, b: Any, *, convert_scalars: bool = True) -> tupl
     """
     if isinstance(a, Array):
         if type(b) is float:
-            found = _shared[a.dtype].get(b)
-            return a, _shared_float(name, b, a.dtype) if found is None else found
+            return a, float_literal(name, b, a.dtype)
         if isinstance(b, Array):
             if a.dtype is b.dtype:
                 return a, b
@@ -151,8 +152,7 @@ def operands(name: str, a: Any, b: Any, *, convert_scalars: bool = True) -> tupl
     else:
         b = operand(name, b)
         if type(a) is float:
-            found = _shared[b.dtype].get(a)
-            return _shared_float(name, a, b.dtype) if found is None else found, b
+            return float_literal(name, a, b.dtype), b
         return number(name, a, b.dtype), b
     if a.dtype is b.dtype:
         return a, b

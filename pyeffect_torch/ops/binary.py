@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyeffect_torch.core import dtypes
-from pyeffect_torch.core.array import Array
+from pyeffect_torch.core.array import Array, bind, make
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import DTypeError
 from pyeffect_torch.core.op import Derivative, Domain, Op, declare
@@ -15,7 +15,9 @@ from pyeffect_torch.ops.base import (
     broadcast_shapes,
     describe,
     elementwise_batch,
+    float_literal,
     mixed_dtypes,
+    operands,
 )
 
 
@@ -58,7 +60,7 @@ def binary_op(
     commutative: bool = False,
 ) -> Op:
     """Declare an elementwise op of two operands; `result` is its dtype if not the operands'."""
-    return declare(
+    op = declare(
         name,
         infer=_infer(name, frozenset(allowed), result),
         derivative=derivative,
@@ -68,3 +70,25 @@ def binary_op(
         opcode=name,
         traits=("elementwise", "commutative") if commutative else ("elementwise",),
     )
+    _results[op] = {dtype: result or dtype for dtype in allowed}
+    return op
+
+
+_results: dict[Op, dict[DType, DType]] = {}
+
+
+def apply(op: Op, x: Any, y: Any) -> Array:
+    """Apply an op of this kind to what a user gave; the functions of two operands call it.
+
+    Most operands are alike, or a number comes second: their type is known without a rule.
+    """
+    if isinstance(x, Array):
+        dtype = x.dtype
+        if type(y) is float:
+            y = float_literal(op.name, y, dtype)
+        if isinstance(y, Array) and y.dtype is dtype:
+            shape = x.shape
+            result = _results[op].get(dtype)
+            if result is not None and (shape == y.shape or not y.shape):
+                return make(op, (x, y), None, shape, result)
+    return bind(op, operands(op.name, x, y))

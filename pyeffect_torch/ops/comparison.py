@@ -8,12 +8,11 @@ from typing import Any, Final
 import numpy as np
 
 from pyeffect_torch.core import dtypes
-from pyeffect_torch.core.array import Array, bind
+from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.op import Nondiff, Op
 from pyeffect_torch.ops import domains
-from pyeffect_torch.ops.base import operands
-from pyeffect_torch.ops.binary import binary_op
+from pyeffect_torch.ops.binary import apply, binary_op
 
 
 def _shift(left: bool) -> Callable[[Any, Any], Any]:
@@ -66,69 +65,69 @@ RIGHT_SHIFT: Final = _bitwise("right_shift", _shift(False), _I)
 
 def equal(x: Any, y: Any) -> Array:
     """Return `x == y` elementwise, as bool."""
-    return bind(EQUAL, operands("equal", x, y))
+    return apply(EQUAL, x, y)
 
 
 def not_equal(x: Any, y: Any) -> Array:
     """Return `x != y` elementwise, as bool; true for NaN, as in IEEE 754."""
-    return bind(NOT_EQUAL, operands("not_equal", x, y))
+    return apply(NOT_EQUAL, x, y)
 
 
 def less(x: Any, y: Any) -> Array:
     """Return `x < y` elementwise, as bool."""
-    return bind(LESS, operands("less", x, y))
+    return apply(LESS, x, y)
 
 
 def less_equal(x: Any, y: Any) -> Array:
     """Return `x <= y` elementwise, as bool."""
-    return bind(LESS_EQUAL, operands("less_equal", x, y))
+    return apply(LESS_EQUAL, x, y)
 
 
 def greater(x: Any, y: Any) -> Array:
     """Return `x > y` elementwise, as bool."""
-    return bind(GREATER, operands("greater", x, y))
+    return apply(GREATER, x, y)
 
 
 def greater_equal(x: Any, y: Any) -> Array:
     """Return `x >= y` elementwise, as bool."""
-    return bind(GREATER_EQUAL, operands("greater_equal", x, y))
+    return apply(GREATER_EQUAL, x, y)
 
 
 def logical_and(x: Any, y: Any) -> Array:
     """Return `x and y` of bool arrays."""
-    return bind(LOGICAL_AND, operands("logical_and", x, y))
+    return apply(LOGICAL_AND, x, y)
 
 
 def logical_or(x: Any, y: Any) -> Array:
     """Return `x or y` of bool arrays."""
-    return bind(LOGICAL_OR, operands("logical_or", x, y))
+    return apply(LOGICAL_OR, x, y)
 
 
 def logical_xor(x: Any, y: Any) -> Array:
     """Return whether exactly one of two bool arrays holds."""
-    return bind(LOGICAL_XOR, operands("logical_xor", x, y))
+    return apply(LOGICAL_XOR, x, y)
 
 
 def bitwise_and(x: Any, y: Any) -> Array:
     """Return `x & y` of integers or bools."""
-    return bind(BITWISE_AND, operands("bitwise_and", x, y))
+    return apply(BITWISE_AND, x, y)
 
 
 def bitwise_or(x: Any, y: Any) -> Array:
     """Return `x | y` of integers or bools."""
-    return bind(BITWISE_OR, operands("bitwise_or", x, y))
+    return apply(BITWISE_OR, x, y)
 
 
 def bitwise_xor(x: Any, y: Any) -> Array:
     """Return `x ^ y` of integers or bools."""
-    return bind(BITWISE_XOR, operands("bitwise_xor", x, y))
+    return apply(BITWISE_XOR, x, y)
 
 
 def left_shift(x: Any, y: Any) -> Array:
     """Return `x << y` of integers; a shift of at least the width gives 0."""
-    return bind(LEFT_SHIFT, operands("left_shift", x, y))
+    return apply(LEFT_SHIFT, x, y)
 
 
 def right_shift(x: Any, y: Any) -> Array:
     """Return `x >> y` of integers; a shift of at least the width gives 0 or the sign."""
-    return bind(RIGHT_SHIFT, operands("right_shift", x, y))
+    return apply(RIGHT_SHIFT, x, y)
