@@ -20,6 +20,7 @@ from pyeffect_torch.core.array import (
     Array,
     rebuild,
 )
+from pyeffect_torch.core.dependence import masks_of
 
 by_serial: Final = attrgetter("serial")
 
@@ -52,12 +53,13 @@ class Body:
     """A closed sub-graph: `roots` as a function of `formals`.
 
     Any node can be a formal: walks look formals up first and never look behind them, so a captured
-    outer node is itself the formal that stands for it. `floor` may be the serial of the oldest
-    formal when all formals are fresh: older nodes cannot depend on them. `nodes`, if the caller has
-    walked already, are the nodes between them, ascending; literals may be missing.
+    outer node is itself the formal that stands for it. Nodes older than `floor` are never entered:
+    it may be the serial of the oldest formal when all formals are fresh, or of the first node
+    inside a trace whose captures are formals. `nodes`, if the caller has walked already, are the
+    nodes between them, ascending; literals may be missing.
     """
 
-    __slots__ = ("_nodes", "floor", "formals", "roots")
+    __slots__ = ("_deps", "_nodes", "floor", "formals", "roots")
 
     def __init__(
         self,
@@ -70,6 +72,7 @@ class Body:
         self.roots = tuple(roots)
         self.floor = floor
         self._nodes = nodes
+        self._deps: dict[bool, list[int]] = {}
 
     @property
     def nodes(self) -> list[Array]:
@@ -78,6 +81,18 @@ class Body:
             stop = {formal.serial for formal in self.formals}
             self._nodes = reach(self.roots, stop, self.floor)
         return self._nodes
+
+    def deps(self, differentiable: bool = False) -> list[int]:
+        """Return for each root which formals it depends on, as a bit mask.
+
+        With `differentiable`, only what a derivative passes through counts: no integers, no op
+        without a derivative.
+        """
+        found = self._deps.get(differentiable)
+        if found is None:
+            masks = masks_of(self.nodes, self.formals, differentiable)
+            found = self._deps[differentiable] = [masks.get(r.serial, 0) for r in self.roots]
+        return found
 
     def inline(self, actuals: Sequence[Array]) -> list[Array]:
         """Return the roots on other inputs; nodes that depend on no formal are shared."""

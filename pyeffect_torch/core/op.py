@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pyeffect_torch.core.dtypes import DType
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pyeffect_torch.core.array import Array
+    from pyeffect_torch.core.graph import Body
 
 Shape: TypeAlias = tuple[int, ...]
 Type: TypeAlias = tuple[Shape, DType]
@@ -103,6 +104,10 @@ class Region:
     `forward(node, inputs, tangents)` returns the primal outputs (rebuilt on `inputs`) and their
     tangents; `reverse(node, cts, need)` one cotangent or None per input; `inline(node, inputs)`
     the outputs as ordinary nodes, for encoding (None: the op has an opcode of its own).
+    `depends(node, masks, differentiable)` gives what each output depends on, a bit mask of formals,
+    from those of the inputs (None: every output depends on every input). An op with an opcode says
+    by `slim(node, used)` what is encoded when only the outputs `used` are, and in `blocks` which
+    attributes of the opcode are nested programs.
     """
 
     forward: Callable[
@@ -110,6 +115,26 @@ class Region:
     ]
     reverse: Callable[[Array, Sequence[MaybeArray], Sequence[bool]], Sequence[MaybeArray]]
     inline: Callable[[Array, Sequence[Array]], Sequence[Array]] | None
+    depends: Callable[[Array, Sequence[int], bool], Sequence[int]] | None = None
+    slim: Callable[[Array, Sequence[int]], Slim] | None = None
+    blocks: tuple[str, ...] = ()
+
+
+class Slim(NamedTuple):
+    """What is encoded of a region of which only some outputs are used.
+
+    Attributes:
+        inputs: the operands; behind what only the instruction reads (an index), they are the
+            formals of every body.
+        bodies: as functions of these operands.
+        attributes: of the opcode; a nested program is given by its body.
+        outputs: which of the node's outputs the results are, in order.
+    """
+
+    inputs: Sequence[Array]
+    bodies: Sequence[Body]
+    attributes: Mapping[str, Any]
+    outputs: Sequence[int]
 
 
 Derivative: TypeAlias = (

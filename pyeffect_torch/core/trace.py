@@ -73,7 +73,8 @@ class Trace:
     Attributes:
         body: formals are `captures + arguments` (with the hidden key first among the arguments
             when one was asked for); roots are the flat results.
-        captures: older nodes that inside nodes use, in order of first creation.
+        captures: older nodes that inside nodes use, in order of first creation, and arrays that
+            were made concrete inside.
         arguments: the placeholders, with the hidden key first when one was asked for.
         out: whatever the function returned beside the flat roots (its tree).
     """
@@ -85,14 +86,16 @@ class Trace:
 
     def uses_key(self) -> bool:
         """Whether the hidden key, the first argument of a trace `with_key`, is used."""
-        hidden = self.arguments[0].serial
-        used = (array for node in self.body.nodes for array in node.inputs)
-        return any(a.serial == hidden for a in (*self.body.roots, *used))
+        return uses(self.body, self.arguments[0])
+
+
+Call = Callable[[Sequence[Array]], tuple[Sequence[Array], Any]]
+"""A function to trace: from placeholders to flat arrays and their tree."""
 
 
 def trace(
     kind: str,
-    call: Callable[[Sequence[Array]], tuple[Sequence[Array], Any]],
+    call: Call,
     types: Sequence[Type],
     names: Sequence[str],
     *,
@@ -106,38 +109,81 @@ def trace(
         with_key: prepend a hidden uint32 [2] key argument for implicit randomness.
     """
     key = placeholder((2,), dtypes.uint32, f"the random key of {kind}") if with_key else None
-    arguments = [
-        placeholder(shape, dtype, name) for (shape, dtype), name in zip(types, names, strict=True)
-    ]
+    arguments = placeholders(types, names)
     formals = arguments if key is None else [key, *arguments]
     marker = formals[0] if formals else placeholder((), dtypes.bool_, kind)
-    frame = Frame(kind, marker.serial, key=key)
+    roots, out = run(Frame(kind, marker.serial, key=key), call, arguments)
+    bodies, captures = close([roots], formals, marker.serial)
+    return Trace(bodies[0], captures, tuple(formals), out)
+
+
+def placeholders(types: Sequence[Type], names: Sequence[str]) -> list[Array]:
+    """Return a placeholder for each argument of a trace."""
+    return [
+        placeholder(shape, dtype, name) for (shape, dtype), name in zip(types, names, strict=True)
+    ]
+
+
+def run(frame: Frame, call: Call, arguments: Sequence[Array]) -> tuple[Sequence[Array], Any]:
+    """Call a function on placeholders inside a frame."""
     push(frame)
     try:
         with collector_paused():
-            roots, out = call(arguments)
+            return call(arguments)
     finally:
         pop(frame)
-    nodes = reach(roots, {formal.serial for formal in formals}, frame.first)
-    captures = captures_of(roots, nodes, frame.first)
-    body = Body([*captures, *formals], roots, 0, nodes)
-    check_leaks(body)
-    return Trace(body, tuple(captures), tuple(formals), out)
 
 
-def captures_of(roots: Sequence[Array], nodes: Sequence[Array], first: int) -> list[Array]:
-    """Return the arrays older than `first` that the inside `nodes` and `roots` use, by serial.
+def close(
+    results: Sequence[Sequence[Array]], formals: Sequence[Array], first: int
+) -> tuple[list[Body], tuple[Array, ...]]:
+    """Return a body for each list of roots, and the captures of all, their first formals.
 
-    0-d literals are embedded, never captured.
+    Args:
+        results: the roots of functions that were traced on the same placeholders.
+        formals: these placeholders.
+        first: the serial from which on nodes are inside.
+    """
+    stop = {formal.serial for formal in formals}
+    walks = [reach(roots, stop, first) for roots in results]
+    captures = captures_of(results, walks, first)
+    computed = {array.serial for array in captures if array.serial >= first}
+    if computed:  # which may have inputs yet
+        walks = [reach(roots, stop | computed, first) for roots in results]
+    bodies = [
+        Body([*captures, *formals], roots, first, nodes)
+        for roots, nodes in zip(results, walks, strict=True)
+    ]
+    for body in bodies:
+        check_leaks(body)
+    return bodies, tuple(captures)
+
+
+def uses(body: Body, formal: Array) -> bool:
+    """Whether a node or a root of `body` is, or reads, `formal` itself."""
+    used = (array for node in body.nodes for array in node.inputs)
+    return any(array.serial == formal.serial for array in (*body.roots, *used))
+
+
+def captures_of(
+    results: Sequence[Sequence[Array]], walks: Sequence[Sequence[Array]], first: int
+) -> list[Array]:
+    """Return the arrays that the roots and the nodes inside use and that stand for themselves.
+
+    They are the ones older than `first`, and those that were made concrete inside: a nested
+    program holds no arrays. 0-d literals are embedded, never captured. By serial.
     """
     found: dict[int, Array] = {}
-    for root in roots:
-        if root.serial < first and root.op is not LITERAL:
-            found[root.serial] = root
-    for node in nodes:
-        for array in node.inputs:
-            if array.serial < first and array.op is not LITERAL:
-                found[array.serial] = array
+    for roots, nodes in zip(results, walks, strict=True):
+        for root in roots:
+            if root.serial < first and root.op is not LITERAL:
+                found[root.serial] = root
+        for node in nodes:
+            if node.buf is not None and node.op is not LITERAL:
+                found[node.serial] = node
+            for array in node.inputs:
+                if array.serial < first and array.op is not LITERAL:
+                    found[array.serial] = array
     return [found[serial] for serial in sorted(found)]
 
 

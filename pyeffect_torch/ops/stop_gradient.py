@@ -45,6 +45,7 @@ STOP_GRADIENT: Final = declare(
         forward=_forward,
         reverse=lambda node, cts, need: [None],
         inline=lambda node, inputs: list(inputs),
+        depends=lambda node, masks, differentiable: [0] if differentiable else list(masks),
     ),
     batch=lambda node, inputs, batched, size: [(_stop(inputs[0]), True)],
     reference=lambda attributes, x: (x,),

@@ -34,6 +34,7 @@ class Decoded:
         input_types, input_flags: of all inputs; constants have their value in `constants`.
         formal_count: inputs that a caller passes: neither constants nor scalar slots.
         outputs: `(value id, alias)` each; `output_types` beside them.
+        blocks: the nested programs, by the number that instructions name them with.
     """
 
     instructions: list[tuple[str, list[int], dict[str, Any], list[Type]]]
@@ -45,6 +46,7 @@ class Decoded:
     outputs: list[tuple[int, int]]
     output_types: list[Type]
     meta: bytes
+    blocks: list[Decoded]
 
 
 def decode(blob: bytes) -> Decoded:
@@ -145,7 +147,19 @@ def _decode(sections: dict[str, bytes], counts: tuple[int, ...]) -> Decoded:
         outputs,
         [value_types[index] for index, _ in outputs],
         sections.get("meta", b""),
+        [decode(block) for block in _blocks(sections.get("blocks", b""))],
     )
+
+
+def _blocks(data: bytes) -> list[bytes]:
+    """The nested programs: one behind the other, each says how long it is."""
+    found: list[bytes] = []
+    at = 0
+    while at < len(data):
+        size = max(struct.unpack_from("<Q", data, at + 8)[0], 64)
+        found.append(data[at : at + size])
+        at += size
+    return found
 
 
 def _words(sections: dict[str, bytes], name: str, dtype: str) -> list[int]:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from pyeffect_torch.core import source
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import EffectTorchError, InvalidHandleError, UnsupportedError
-from pyeffect_torch.core.op import REGISTRY, Op, Shape
+from pyeffect_torch.core.op import REGISTRY, Op, Region, Shape
 from pyeffect_torch.runtime.base import Runtime, copy_in_pieces
 from pyeffect_torch.runtime.decode import Decoded, decode
 from pyeffect_torch.runtime.wire import Program
@@ -119,27 +120,48 @@ class ReferenceExecutable:
             decoded.constants[index] if index in decoded.constants else next(rest)
             for index in range(len(decoded.input_flags))
         ]
-        values.extend(decoded.literals)
         with np.errstate(all="ignore"):
-            for number, step in enumerate(decoded.instructions):
-                values.extend(self._step(number, step, values, origin))
-        outputs = [values[index] for index, _ in decoded.outputs]
+            outputs = _Run(decoded, origin).program(values)
         for index in self.program.donated:
             given[index].release()
         return [NumpyBuffer(np.array(value, order="C")) for value in outputs]
 
-    def _step(self, number: int, step: Any, values: list[Any], origin: Program) -> list[Value]:
+
+class _Run:
+    """One run: the values of a program, and of the nested programs that its instructions run."""
+
+    def __init__(self, root: Decoded, origin: Program) -> None:
+        self.root = root
+        self.origin = origin
+
+    def program(self, inputs: Sequence[Value], number: int | None = None) -> list[Value]:
+        """Interpret the program, or the nested one of that number."""
+        decoded, sources = self.root, self.origin.sources
+        if number is not None:
+            known = self.origin.block_sources  # a program from a file has no lines
+            decoded, sources = self.root.blocks[number], known[number] if known else ()
+        values = [*inputs, *decoded.literals]
+        for at, step in enumerate(decoded.instructions):
+            values.extend(self.step(step, values, sources[at] if at < len(sources) else None))
+        return [values[index] for index, _ in decoded.outputs]
+
+    def step(self, step: Any, values: list[Value], where: source.Source | None) -> list[Value]:
+        """Compute the results of one instruction."""
         name, operands, attributes, types = step
         op = by_opcode().get(name)
-        source = origin.sources[number] if number < len(origin.sources) else None
         if op is None or op.reference is None:
             raise UnsupportedError(
-                f"the reference has no {name}", "use et.cpu()", source, backend="reference"
+                f"the reference has no {name}", "use et.cpu()", where, backend="reference"
             )
-        try:
-            got = op.reference(attributes, *[values[index] for index in operands])
-        except EffectTorchError as error:
-            raise type(error)(error.what, "", source) from None
+        arrays = [values[index] for index in operands]
+        if isinstance(op.derivative, Region) and op.derivative.blocks:
+            bodies = {key: self.nested(attributes[key]) for key in op.derivative.blocks}
+            got = op.reference({**attributes, **bodies, "types": types}, *arrays)
+        else:
+            try:
+                got = op.reference(attributes, *arrays)
+            except EffectTorchError as error:
+                raise type(error)(error.what, "", where) from None
         results = got if isinstance(got, (tuple, list)) else (got,)
         out: list[Value] = []
         for value, (shape, dtype) in zip(results, types, strict=True):
@@ -148,8 +170,14 @@ class ReferenceExecutable:
                 raise UnsupportedError(
                     f"the reference of {name} gave shape {rounded.shape} instead of {shape}",
                     "report this as a defect",
-                    source,
+                    where,
                     backend="reference",
                 )
             out.append(rounded)
         return out
+
+    def nested(self, number: Any) -> Any:
+        """A nested program as a function from a list of values to a list; of a list, all."""
+        if isinstance(number, tuple):
+            return [self.nested(one) for one in number]
+        return lambda inputs: self.program(inputs, number)

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from pyeffect_torch.runtime.native.opcodes import (
 )
 
 _HEADER = struct.Struct("<IHHQ16sQIIIIII")
+_FLOAT_WORD = struct.Struct("<d")
+_INT_WORD = struct.Struct("<q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Program:
         sources, operations: the user's location and the op of each instruction.
         locations: the distinct locations, as the sources section numbers them.
         formal_count: inputs before the captured ones. donated: their donated indices.
+        block_sources, block_operations: as `sources` and `operations`, for each nested program.
     """
 
     blob: bytes
@@ -51,6 +55,8 @@ class Program:
     locations: tuple[source.Source, ...]
     formal_count: int
     donated: tuple[int, ...]
+    block_sources: tuple[tuple[source.Source | None, ...], ...] = ()
+    block_operations: tuple[tuple[str, ...], ...] = ()
 
     @property
     def digest(self) -> bytes:
@@ -106,6 +112,23 @@ def opcode_records(used: Iterable[str]) -> bytes:
     return np.asarray(rows, dtype="<u8").tobytes()
 
 
+def attribute_words(schema: tuple[tuple[str, str], ...], attributes: Any, out: list[int]) -> int:
+    """Append the attribute words by schema; return how many."""
+    before = len(out)
+    for name, kind in schema:
+        value = attributes[name]
+        if kind == "ints":
+            out.append(len(value))
+            out.extend(value)
+        elif kind == "float":
+            out.append(_INT_WORD.unpack(_FLOAT_WORD.pack(value))[0])
+        elif kind == "dtype":
+            out.append(dtypes.NUMBER[value])
+        else:
+            out.append(int(value))
+    return len(out) - before
+
+
 _places: dict[source.Source, tuple[str, str, int]] = {}
 
 
@@ -118,17 +141,28 @@ def _place(where: source.Source) -> tuple[str, str, int]:
     return found
 
 
+class SourceSections(NamedTuple):
+    """The sections by name, and the distinct locations as they number them."""
+
+    sections: dict[str, bytes]
+    locations: tuple[source.Source, ...]
+
+
 def source_sections(
     sources: Sequence[source.Source | None],
-) -> tuple[bytes, bytes, tuple[source.Source, ...]]:
-    """The strings and sources sections: each location once, then one index an instruction."""
+    block_sources: Sequence[Sequence[source.Source | None]] = (),
+) -> SourceSections:
+    """The strings and sources sections: each location once, then one index an instruction.
+
+    The indices of the instructions in nested programs have a section of their own.
+    """
     text = bytearray()
     offsets: dict[str, tuple[int, int]] = {}
     numbers: dict[tuple[int, int], int] = {}
     locations: list[source.Source] = []
     records: list[int] = []
     indices: list[int] = []
-    for where in sources:
+    for where in itertools.chain(sources, *block_sources):
         if where is None:
             indices.append(0)
             continue
@@ -146,17 +180,22 @@ def source_sections(
                 records.extend(offsets[string])
             records.extend((line, 0))
         indices.append(number)
-    head = [len(locations), 0]
-    data = np.asarray(head + records + indices, dtype="<u4").tobytes()
-    return bytes(text), data, tuple(locations)
+    count = len(sources)
+    words = [len(locations), 0, *records, *indices[:count]]
+    sections = {
+        "strings": bytes(text),
+        "sources": np.asarray(words, dtype="<u4").tobytes(),
+        "block_sources": np.asarray(indices[count:], dtype="<u4").tobytes(),
+    }
+    return SourceSections(sections, tuple(locations))
 
 
-def assemble(sections: dict[str, bytes], counts: tuple[int, int, int, int, int]) -> bytes:
-    """Lay out sections (by name, absent when empty) behind a header and a table; seal the digest.
+Counts: TypeAlias = tuple[int, int, int, int, int]
+"""Values, inputs, literals, instructions and outputs of a program."""
 
-    Args:
-        counts: values, inputs, literals, instructions, outputs.
-    """
+
+def assemble(sections: dict[str, bytes], counts: Counts) -> bytes:
+    """Lay out sections (by name, absent when empty) behind header and table; seal the digest."""
     present = sorted((SECTIONS[name], data) for name, data in sections.items() if data)
     offset = _HEADER.size + 16 * len(present)
     table: list[int] = []

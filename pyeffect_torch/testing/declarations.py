@@ -155,8 +155,8 @@ def declaration_problems(op: Op) -> list[str]:
     problems = _missing_fields(op)
     if is_region(op):
         rule = op.derivative
-        if not isinstance(rule, Region) or rule.inline is None:
-            problems.append("a region needs a Region rule that can be inlined")
+        if not isinstance(rule, Region) or (rule.inline is None and rule.slim is None):
+            problems.append("a region needs a Region rule that can be inlined or encoded")
         return problems
     if op.domain is None:
         return [*problems, "it has no domain"]

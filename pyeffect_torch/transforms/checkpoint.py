@@ -53,12 +53,15 @@ def _reverse(node: Array, cts: Sequence[MaybeArray], need: Sequence[bool]) -> Se
     if rules.visible >= 0:
         outs = outputs(node)
         kept_roots, kept_values = list(body.roots[rules.visible :]), list(outs[rules.visible :])
-    backward, has = regions.cotangent_body(body, cts, need, kept_roots)
-    if not any(has):
-        return [None] * len(need)
-    inputs = [*node.inputs, *kept_values, *(ct for ct in cts if ct is not None)]
-    got = iter(outputs(regions.region(CHECKPOINT, inputs, backward, _Rules(-1, True))))
-    return [next(got) if exists else None for exists in has]
+    seeds = regions.fresh_cotangents(cts)
+    got = regions.cotangent_walk(body.roots, seeds, body.formals, need)
+    if not regions.present(got):
+        return got
+    formals = (*body.formals, *kept_roots, *regions.present(seeds))
+    backward = Body(formals, regions.present(got), body.floor)
+    inputs = [*node.inputs, *kept_values, *regions.present(cts)]
+    made = regions.region(CHECKPOINT, inputs, backward, _Rules(-1, True))
+    return regions.spread(outputs(made), got)
 
 
 def _batch(
@@ -78,7 +81,7 @@ def _inline(node: Array, inputs: Sequence[Array]) -> Sequence[Array]:
 CHECKPOINT: Op = declare(
     "checkpoint",
     infer=lambda inputs, params: params.types,
-    derivative=Region(_forward, _reverse, _inline),
+    derivative=Region(_forward, _reverse, _inline, regions.body_depends),
     batch=_batch,
     reference=None,
     domain=None,
@@ -121,7 +124,7 @@ def checkpoint(f: Callable[..., Any], policy: str | Policy | None = None) -> Cal
         body = traced.body
         count = len(body.roots)
         kept = _kept(body, keep)
-        body = Body(body.formals, (*body.roots, *kept))
+        body = Body(body.formals, (*body.roots, *kept), body.floor)
         inputs = (*traced.captures, *flat)
         node = regions.region(CHECKPOINT, inputs, body, _Rules(count, False))
         return tree.unflatten(traced.out, outputs(node)[:count])
