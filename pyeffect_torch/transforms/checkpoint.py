@@ -59,7 +59,9 @@ def _reverse(node: Array, cts: Sequence[MaybeArray], need: Sequence[bool]) -> Se
         return got
     formals = (*body.formals, *kept_roots, *regions.present(seeds))
     backward = Body(formals, regions.present(got), body.floor)
-    inputs = [*node.inputs, *kept_values, *regions.present(cts)]
+    inputs, (backward,) = regions.pruned(
+        [*node.inputs, *kept_values, *regions.present(cts)], [backward]
+    )
     made = regions.region(CHECKPOINT, inputs, backward, _Rules(-1, True))
     return regions.spread(outputs(made), got)
 

@@ -79,6 +79,24 @@ def _outside(bodies: Sequence[Body]) -> list[Array]:
     return list(found.values())
 
 
+def pruned(inputs: Sequence[Array], bodies: Sequence[Body]) -> tuple[list[Array], tuple[Body, ...]]:
+    """Leave out the inputs, and their formals, that none of the bodies uses.
+
+    What only stands beside a result would still count as what it depends on: a tangent, say, of
+    which the backward pass of a joint body needs nothing.
+    """
+    used: set[int] = set()
+    for body in bodies:
+        used.update(array.serial for node in body.nodes for array in node.inputs)
+        used.update(root.serial for root in body.roots)
+    formals = bodies[0].formals
+    keep = [k for k, formal in enumerate(formals) if formal.serial in used]
+    if len(keep) == len(formals):
+        return list(inputs), tuple(bodies)
+    chosen = [formals[k] for k in keep]
+    return [inputs[k] for k in keep], tuple(Body(chosen, b.roots, b.floor) for b in bodies)
+
+
 def on_inputs(node: Array, inputs: Sequence[Array]) -> Array:
     """Return the region on other inputs of the same types (itself if they are the same)."""
     if all(a is b for a, b in zip(node.inputs, inputs, strict=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -52,3 +53,15 @@ def test_an_integer_result_of_a_custom_jvp_has_no_tangent() -> None:
     _, (tangent, count) = et.jvp(f, (x,), (et.ones(2),))
     assert np.array_equal(tangent.numpy(), [1, 6])
     assert np.array_equal(count.numpy(), [0, 0])
+
+
+def test_a_jvp_rule_may_push_through_a_checkpoint() -> None:
+    """The backward pass of the joint body reads no tangent, so it must not depend on one."""
+    inner = et.checkpoint(lambda x: et.sin(x) * x)
+    f = et.custom_jvp(inner)
+    f.defjvp(lambda primals, tangents: et.jvp(inner, primals, tangents))
+    at = 0.7
+    slope = math.sin(at) + at * math.cos(at)
+    assert float(et.grad(f)(at)) == pytest.approx(slope, rel=1e-6)
+    second = 2 * math.cos(at) - at * math.sin(at)
+    assert float(et.grad(et.grad(f))(at)) == pytest.approx(second, rel=1e-6)
