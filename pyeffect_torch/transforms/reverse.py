@@ -11,9 +11,10 @@ from typing import Any
 
 from pyeffect_torch.core import late, source
 from pyeffect_torch.core.array import OUT, Array, placeholder
+from pyeffect_torch.core.dependence import masks_of
 from pyeffect_torch.core.dtypes import FLOATS
 from pyeffect_torch.core.errors import TraceError
-from pyeffect_torch.core.graph import reach
+from pyeffect_torch.core.graph import reach, substitute
 from pyeffect_torch.core.op import (
     Affine,
     Composite,
@@ -171,11 +172,10 @@ def _through_tangents(
     outs, their_cts = [out for out, _ in pairs], [ct for _, ct in pairs]
     got = iter(reverse(outs, their_cts, fresh, (), floor))
     results = [next(got) if tangent is not None else None for tangent in tangents]
-    require_linear(node.op.name, results, fresh)
-    return results
+    return without_tangents(node.op.name, results, fresh)
 
 
-def require_linear(
+def without_tangents(
     what: str,
     results: Sequence[MaybeArray],
     tangents: Sequence[Array],
@@ -184,14 +184,25 @@ def require_linear(
         "its jvp rule is not linear in the tangents",
         "write the rule with operations that are linear in the tangent",
     ),
-) -> None:
+) -> list[MaybeArray]:
     """Check the cotangents from walking back to fresh placeholders through what must be linear.
 
+    A region that computes primals and tangents together is named by a cotangent that reads only a
+    primal of it. No such result depends on the tangents, so there they are zero.
+
     Raises:
-        TraceError: one is left in `results`; it says the `complaint` (what, and the cure).
+        TraceError: a result depends on one; it says the `complaint` (what, and the cure).
     """
+    found = [result for result in results if result is not None]
     serials = {tangent.serial for tangent in tangents}
-    floor = min(serials, default=0)
-    for node in reach([result for result in results if result is not None], set(), floor):
-        if node.serial in serials:
-            raise TraceError(f"{what}: {complaint[0]}", complaint[1], where)
+    nodes = reach(found, serials, min(serials, default=0))
+    if not any(
+        array.serial in serials for node in (*nodes, *found) for array in (node, *node.inputs)
+    ):
+        return list(results)
+    masks = masks_of(nodes, tangents, False)
+    if any(masks.get(result.serial) for result in found):
+        raise TraceError(f"{what}: {complaint[0]}", complaint[1], where)
+    zeros: dict[int, Array] = {t.serial: _f.zeros_like(t) for t in tangents}
+    rebuilt = iter(substitute(nodes, found, zeros))
+    return [None if result is None else next(rebuilt) for result in results]

@@ -65,3 +65,18 @@ def test_a_jvp_rule_may_push_through_a_checkpoint() -> None:
     assert float(et.grad(f)(at)) == pytest.approx(slope, rel=1e-6)
     second = 2 * math.cos(at) - at * math.sin(at)
     assert float(et.grad(et.grad(f))(at)) == pytest.approx(second, rel=1e-6)
+
+
+def test_a_jvp_rule_may_compare_what_a_checkpoint_gives() -> None:
+    """The primal comes from the body that computes the tangent with it, and depends on neither."""
+
+    def inner(x: Any) -> Any:
+        y = et.checkpoint(lambda x: x * x)(x)
+        return et.maximum(x, y) * y
+
+    f = et.custom_jvp(inner)
+    f.defjvp(lambda primals, tangents: et.jvp(inner, primals, tangents))
+    for at, slope, second in ((0.5, 3 * 0.5**2, 6 * 0.5), (2.0, 4 * 2.0**3, 12 * 2.0**2)):
+        assert float(et.grad(f)(at)) == pytest.approx(slope, rel=1e-6)
+        assert float(et.grad(et.grad(f))(at)) == pytest.approx(second, rel=1e-6)
+        assert float(et.jit(et.grad(f))(at)) == pytest.approx(slope, rel=1e-6)
