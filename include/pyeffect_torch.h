@@ -130,6 +130,17 @@ uint32_t pet_runtime_trim(uint64_t runtime);
 /* Make a buffer of `bytes` bytes, 64-byte aligned, contents undefined. out_data may be null. */
 uint32_t pet_buffer_create(uint64_t runtime, uint64_t bytes, uint64_t *out, uint8_t **out_data);
 
+/* Make a buffer over memory of the caller, aligned for its elements; bools are 0 and 1. It is
+ * read, never written, and must not change while a program runs on it. release(context), if not
+ * null, is called once when nothing uses the memory any more, on any thread; not if this fails. */
+uint32_t pet_buffer_import(
+    uint64_t runtime,
+    uint8_t *data,
+    uint64_t bytes,
+    void (*release)(void *),
+    void *context,
+    uint64_t *out);
+
 /* Count one more owner of the handle. A buffer with two owners is never reused in place. */
 uint32_t pet_buffer_retain(uint64_t buffer);
 

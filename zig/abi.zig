@@ -120,6 +120,33 @@ fn bufferCreate(handle: Handle, bytes: u64, out: ?*Handle, out_data: ?*?[*]u8) F
     if (out_data) |data| data.* = buffer.data();
 }
 
+pub export fn pet_buffer_import(
+    runtime: Handle,
+    data: ?[*]u8,
+    bytes: u64,
+    release: abi.Release,
+    context: ?*anyopaque,
+    out: ?*Handle,
+) callconv(.c) u32 {
+    const address = data orelse return code(error.InvalidArgument);
+    const lent: Buffer.Foreign = .{ .address = address, .release = release, .context = context };
+    return code(bufferImport(runtime, lent, bytes, out));
+}
+
+fn bufferImport(handle: Handle, lent: Buffer.Foreign, bytes: u64, out: ?*Handle) Failure!void {
+    const to = try given(out);
+    if (bytes > Buffer.bytes_max) return error.InvalidArgument;
+    const runtime = try find(Runtime, handle);
+    defer runtime.drop();
+    const buffer = try Buffer.import(runtime.store, lent, bytes);
+    errdefer {
+        buffer.foreign = null; // a failure leaves the memory with the caller
+        buffer.bytes = 0;
+        buffer.drop();
+    }
+    to.* = try table.insert(.buffer, buffer);
+}
+
 pub export fn pet_buffer_retain(handle: Handle) callconv(.c) u32 {
     table.mutex.lock();
     defer table.mutex.unlock();

@@ -10,6 +10,9 @@ pub const abi_version: u32 = 1;
 /// `generation << 32 | index`; 0 is never a handle. Every use is checked.
 pub const Handle = u64;
 
+/// Gives lent memory back; its argument is what was passed with it. Null: nobody waits for it.
+pub const Release = ?*const fn (context: ?*anyopaque) callconv(.c) void;
+
 /// Every function returns one of these as a u32. Append-only.
 pub const Status = enum(u32) {
     ok = 0,
@@ -196,6 +199,21 @@ pub const functions = [_]Function{
             p("bytes", u64),
             p("out", ?*Handle),
             p("out_data", ?*?[*]u8),
+        },
+    },
+    .{
+        .name = "pet_buffer_import",
+        .doc = "Make a buffer over memory of the caller, aligned for its elements; bools are 0 " ++
+            "and 1. It is read, never written, and must not change while a program runs on " ++
+            "it. release(context), if not null, is called once when nothing uses the memory any " ++
+            "more, on any thread; not if this fails.",
+        .parameters = &.{
+            p("runtime", Handle),
+            p("data", ?[*]u8),
+            p("bytes", u64),
+            p("release", Release),
+            p("context", ?*anyopaque),
+            p("out", ?*Handle),
         },
     },
     .{

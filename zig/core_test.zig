@@ -211,6 +211,37 @@ test "core: a donated buffer is written in place and its handle dies; an exporte
     }
 }
 
+test "core: lent memory is never written, not even as a donation, and is given back" {
+    const Lender = struct {
+        fn release(context: ?*anyopaque) callconv(.c) void {
+            const calls: *u32 = @ptrCast(@alignCast(context.?));
+            calls.* += 1;
+        }
+    };
+    var core: Core = try .init(1);
+    defer core.deinit();
+    const program = try halves(&core, 4, true);
+    const executable = try core.compile(&program, true);
+    defer _ = abi.pet_executable_release(executable);
+    var calls: u32 = 0;
+    var lent = [_]f32{ 1, 2, 3, 4 };
+    const bytes: [*]u8 = @ptrCast(&lent);
+    var x: Handle = 0;
+    const import = abi.pet_buffer_import;
+    try expectStatus(.invalid_argument, import(core.runtime, null, 16, null, null, &x));
+    try expectStatus(.invalid_handle, import(99, bytes, 16, Lender.release, &calls, &x));
+    try expectStatus(.ok, import(core.runtime, bytes, 16, Lender.release, &calls, &x));
+    var out: [1]Handle = .{0};
+    var e: abi_types.Error = .{};
+    try run(executable, &.{x}, &out, &e);
+    try testing.expectEqualSlices(f32, &.{ 1, 2, 3, 4 }, &lent);
+    try testing.expectEqualSlices(f32, &.{ 1.5, 3, 4.5, 6 }, try view(f32, out[0]));
+    try testing.expectEqual(@as(u32, 1), calls);
+    try expectStatus(.invalid_handle, abi.pet_buffer_release(x));
+    try expectStatus(.ok, abi.pet_buffer_release(out[0]));
+    try testing.expectEqual(@as(u64, 0), (try core.stats()).buffers_live);
+}
+
 test "core: donating twice in one call is refused and leaves the buffer alive" {
     var core: Core = try .init(1);
     defer core.deinit();

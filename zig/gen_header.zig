@@ -103,6 +103,10 @@ fn parameterList(comptime function: abi_types.Function, comptime separator: []co
         var text: []const u8 = "";
         for (function.parameters, 0..) |parameter, i| {
             if (i > 0) text = text ++ separator;
+            if (parameter.T == abi_types.Release) {
+                text = text ++ "void (*" ++ parameter.name ++ ")(void *)";
+                continue;
+            }
             const name = typeName(parameter.T);
             const space = if (name[name.len - 1] == '*') "" else " ";
             text = text ++ name ++ space ++ parameter.name;
@@ -140,6 +144,7 @@ fn typeName(comptime T: type) []const u8 {
             else => @compileError("no C name for " ++ @typeName(T)),
         },
         .float => if (T == f64) "double" else "float",
+        .@"opaque" => "void",
         .@"struct" => "pet_" ++ snakeLower(shortName(T)) ++ "_t",
         .optional => |optional| typeName(optional.child),
         .pointer => |pointer| pointerName(pointer.child, pointer.attrs.@"const"),

@@ -3,6 +3,7 @@
 //! the same size: fresh pages from the operating system cost more than most kernels.
 const std = @import("std");
 const assert = std.debug.assert;
+const abi = @import("../abi_types.zig");
 const handles = @import("handle.zig");
 const memory = @import("memory.zig");
 const os = @import("../os.zig");
@@ -114,6 +115,15 @@ pub const Buffer = struct {
     claimed: bool,
     /// Every byte is known to be 0 or 1 as long as nobody outside can write.
     booleans: bool,
+    /// Where the data is if another owner lent it. It is never written.
+    foreign: ?Foreign,
+
+    pub const Foreign = struct {
+        address: [*]u8,
+        /// Called once, by whoever drops the last reference, which may be any thread.
+        release: abi.Release,
+        context: ?*anyopaque,
+    };
 
     /// A buffer with one reference; contents undefined.
     pub fn create(store: *Store, bytes: u64) error{OutOfMemory}!*Buffer {
@@ -134,7 +144,16 @@ pub const Buffer = struct {
             .exports = 0,
             .claimed = false,
             .booleans = false,
+            .foreign = null,
         };
+        return buffer;
+    }
+
+    /// A buffer with one reference over memory of another owner, which is not counted as ours.
+    pub fn import(store: *Store, foreign: Foreign, bytes: u64) error{OutOfMemory}!*Buffer {
+        const buffer = try create(store, 0);
+        buffer.bytes = bytes;
+        buffer.foreign = foreign;
         return buffer;
     }
 
@@ -142,21 +161,25 @@ pub const Buffer = struct {
         if (!buffer.refs.drop()) return;
         const store = buffer.store;
         _ = store.buffers_live.fetchSub(1, .monotonic);
-        _ = store.bytes_live.fetchSub(buffer.bytes, .monotonic);
+        const foreign = buffer.foreign;
+        if (foreign == null) _ = store.bytes_live.fetchSub(buffer.bytes, .monotonic);
         const block: [*]align(memory.alignment) u8 = @ptrCast(@alignCast(buffer));
         const capacity = buffer.capacity;
         if (!store.keep(block, capacity)) memory.freeBlock(block, capacity);
         store.drop();
+        if (foreign) |lent| if (lent.release) |release| release(lent.context);
     }
 
-    pub fn data(buffer: *Buffer) [*]align(memory.alignment) u8 {
+    pub fn data(buffer: *Buffer) [*]u8 {
+        if (buffer.foreign) |lent| return lent.address;
         const block: [*]align(memory.alignment) u8 = @ptrCast(@alignCast(buffer));
-        return @alignCast(block + header_bytes);
+        return block + header_bytes;
     }
 
     /// Makes every byte 0 or 1, for a buffer that a program reads as bool and the core did not
     /// compute. Exported memory may be written again, so it is done at every use.
     pub fn normaliseBooleans(buffer: *Buffer) void {
+        if (buffer.foreign != null) return; // the lender vouches for them
         if (buffer.booleans and buffer.exports == 0) return;
         for (buffer.data()[0..buffer.bytes]) |*byte| byte.* = @intFromBool(byte.* != 0);
         buffer.booleans = true;
@@ -211,4 +234,32 @@ test "booleans are normalised once, and again while exported" {
     buffer.exports = 1;
     buffer.normaliseBooleans();
     try std.testing.expectEqualSlices(u8, &.{ 1, 1, 1 }, buffer.data()[0..3]);
+}
+
+test "lent memory is not counted, not written, and given back with the last reference" {
+    const Lender = struct {
+        fn release(context: ?*anyopaque) callconv(.c) void {
+            const calls: *u32 = @ptrCast(@alignCast(context.?));
+            calls.* += 1;
+        }
+    };
+    const store = try Store.create(1 << 20);
+    defer store.drop();
+    var calls: u32 = 0;
+    var lent = [_]u8{ 0, 7, 255 };
+    const buffer = try Buffer.import(store, .{
+        .address = &lent,
+        .release = Lender.release,
+        .context = &calls,
+    }, lent.len);
+    try std.testing.expectEqual(@as([*]u8, &lent), buffer.data());
+    try std.testing.expectEqual(@as(u64, 0), store.bytes_live.load(.monotonic));
+    buffer.normaliseBooleans();
+    buffer.refs.add();
+    buffer.drop();
+    try std.testing.expectEqual(@as(u32, 0), calls);
+    buffer.drop();
+    try std.testing.expectEqual(@as(u32, 1), calls);
+    try std.testing.expectEqualSlices(u8, &.{ 0, 7, 255 }, &lent);
+    try std.testing.expectEqual(@as(u64, 0), store.buffers_live.load(.monotonic));
 }

@@ -153,7 +153,8 @@ pub const Run = struct {
             const slot = handles.table.findLocked(.buffer, handle).?;
             // The handle's reference and this run's. One more is an export, a binding or a run.
             const exclusive = buffer.refs.value() == 2 and slot.owners == 1;
-            if (!exclusive or buffer.bytes != output.bytes) {
+            const ours = buffer.foreign == null;
+            if (!exclusive or !ours or buffer.bytes != output.bytes) {
                 _ = run.executable.donations_copied.fetchAdd(1, .monotonic);
                 continue;
             }
