@@ -16,7 +16,8 @@ from pyeffect_torch.core.errors import ShapeError
 from pyeffect_torch.ops.base import describe, operands
 from pyeffect_torch.ops.dynamic import DYNAMIC_UPDATE_SLICE, start_vector
 from pyeffect_torch.ops.getitem import Plan, getitem, plan, positions, read_plan, take_mode
-from pyeffect_torch.ops.parameters import KINDS, ScatterParams
+from pyeffect_torch.ops.index_base import mode_number
+from pyeffect_torch.ops.parameters import KINDS, MODE_FILL, ScatterParams
 from pyeffect_torch.ops.pieces import place
 from pyeffect_torch.ops.scatter import scatter_general
 from pyeffect_torch.ops.shape import (
@@ -48,7 +49,8 @@ class AtIndex:
 
     Values broadcast to the shape of `x[index]` and have the dtype of `x` (a Python number takes
     it). With an index array that names an element twice, `add` and the like count both, and of
-    several `set` the last one stays.
+    several `set` the last one stays. An index out of range is an error; with `mode="clip"` it names
+    the nearest element, and with "drop" (or "fill") none.
     """
 
     __slots__ = ("_array", "_index")
@@ -57,33 +59,39 @@ class AtIndex:
         self._array = array
         self._index = index
 
-    def get(self) -> Array:
-        """Return `x[index]`."""
-        return getitem(self._array, self._index)
+    def get(self, *, mode: str = "error", fill_value: Any = None) -> Array:
+        """Return `x[index]`.
 
-    def set(self, values: Any) -> Array:
+        Args:
+            mode: "error", "clip" (to the nearest element) or "fill" for indices out of range;
+                negative ones count from the end only for "error".
+            fill_value: what "fill" reads out of range; by default NaN for floats, else 0.
+        """
+        return getitem(self._array, self._index, mode_number("at.get", mode), fill_value)
+
+    def set(self, values: Any, *, mode: str = "error") -> Array:
         """Return `x` with the elements replaced by `values`."""
-        return _update(self._array, self._index, values, "set")
+        return _update(self._array, self._index, values, "set", mode)
 
-    def add(self, values: Any) -> Array:
+    def add(self, values: Any, *, mode: str = "error") -> Array:
         """Return `x` with `values` added to the elements."""
-        return _update(self._array, self._index, values, "add")
+        return _update(self._array, self._index, values, "add", mode)
 
-    def multiply(self, values: Any) -> Array:
+    def multiply(self, values: Any, *, mode: str = "error") -> Array:
         """Return `x` with the elements multiplied by `values`."""
-        return _update(self._array, self._index, values, "multiply")
+        return _update(self._array, self._index, values, "multiply", mode)
 
-    def mul(self, values: Any) -> Array:
+    def mul(self, values: Any, *, mode: str = "error") -> Array:
         """The same as `multiply`."""
-        return self.multiply(values)
+        return self.multiply(values, mode=mode)
 
-    def min(self, values: Any) -> Array:
+    def min(self, values: Any, *, mode: str = "error") -> Array:
         """Return `x` with the elements replaced by their minimum with `values`."""
-        return _update(self._array, self._index, values, "min")
+        return _update(self._array, self._index, values, "min", mode)
 
-    def max(self, values: Any) -> Array:
+    def max(self, values: Any, *, mode: str = "error") -> Array:
         """Return `x` with the elements replaced by their maximum with `values`."""
-        return _update(self._array, self._index, values, "max")
+        return _update(self._array, self._index, values, "max", mode)
 
 
 def _combine(old: Array, values: Array, kind: str) -> Array:
@@ -96,13 +104,14 @@ def _combine(old: Array, values: Array, kind: str) -> Array:
     return _f.maximum(old, values) if kind == "max" else _f.minimum(old, values)
 
 
-def _update(x: Array, index: Any, values: Any, kind: str) -> Array:
+def _update(x: Array, index: Any, values: Any, kind: str, mode: str) -> Array:
     name = f"at.{kind}"
+    number = MODE_FILL if mode == "drop" else mode_number(name, mode)
     x, values = operands(name, x, values, convert_scalars=False)
     mask = _as_mask(x, index)
     if mask is not None:
         return _masked(name, x, mask, values, kind)
-    steps = plan(x, index)
+    steps = plan(x, index, number)
     if len(values.shape) > len(steps.shape):
         extra = len(values.shape) - len(steps.shape)
         if values.shape[:extra] != (1,) * extra:
@@ -116,8 +125,8 @@ def _update(x: Array, index: Any, values: Any, kind: str) -> Array:
     if steps.axis is None:
         part = _combine(part, updates, kind)
     elif updates.size:
-        params = ScatterParams(steps.axis, 0, take_mode(steps), KINDS[kind])
-        part = scatter_general(part, positions(steps), updates, params)
+        params = ScatterParams(steps.axis, 0, take_mode(steps, number), KINDS[kind])
+        part = scatter_general(part, positions(steps, number), updates, params)
     return _write(x, part, steps)
 
 

@@ -25,10 +25,17 @@ from pyeffect_torch.core.errors import (
 )
 from pyeffect_torch.core.op import Shape
 from pyeffect_torch.ops import base
-from pyeffect_torch.ops.base import describe
-from pyeffect_torch.ops.index_base import check_static, require_elements
+from pyeffect_torch.ops.base import describe, operands
+from pyeffect_torch.ops.dynamic import CHECK_INDEX
+from pyeffect_torch.ops.index_base import check_static, in_range, require_elements
 from pyeffect_torch.ops.indexing import TAKE
-from pyeffect_torch.ops.parameters import MODE_CLIP, MODE_ERROR, TakeParams
+from pyeffect_torch.ops.parameters import (
+    MODE_CLIP,
+    MODE_ERROR,
+    MODE_FILL,
+    CheckIndexParams,
+    TakeParams,
+)
 from pyeffect_torch.ops.pieces import slice_
 from pyeffect_torch.ops.shape import broadcast_to, reshape, transpose
 
@@ -188,13 +195,19 @@ def _expand(x: Array, entries: list[Any]) -> list[Any]:
     return out
 
 
-def _static_int(x: Array, value: int, axis: int) -> int:
-    check_static("getitem", value, x.shape[axis], axis)
-    return value % x.shape[axis]
+def _static_int(x: Array, value: int, axis: int, mode: int) -> int | None:
+    """Return the position of an int index; None if mode "fill" finds it out of range."""
+    extent = x.shape[axis]
+    if mode == MODE_FILL:
+        return value if 0 <= value < extent else None
+    if mode == MODE_CLIP and extent:
+        return min(max(value, 0), extent - 1)
+    check_static("getitem", value, extent, axis)
+    return value % extent
 
 
-def plan(x: Array, index: Any) -> Plan:
-    """Plan how `index` reads `x`.
+def plan(x: Array, index: Any, mode: int = MODE_ERROR) -> Plan:
+    """Plan how `index` reads `x`; `mode` says what an index out of range means.
 
     Raises:
         IndexOutOfBoundsError: a static index out of range, or too many indices.
@@ -232,11 +245,15 @@ def plan(x: Array, index: Any) -> Plan:
             continue
         fancy.append(len(before_shape))
         if isinstance(entry, int):
-            starts.append(_static_int(x, entry, axis))
-            sizes.append(1)
-            steps.append(1)
-            continue
-        check_static("getitem", entry, extent, axis)
+            position = _static_int(x, entry, axis, mode)
+            if position is not None:
+                starts.append(position)
+                sizes.append(1)
+                steps.append(1)
+                continue
+            entry = np.asarray(min(max(entry, -1), extent))  # any place out of range
+        elif mode == MODE_ERROR:
+            check_static("getitem", entry, extent, axis)
         starts.append(0)
         sizes.append(extent)
         steps.append(1)
@@ -284,30 +301,43 @@ def _gathered_shape(x: Array, arrays: Sequence[tuple[IndexArray, int, int]]) -> 
     return base.broadcast_shapes(name, *(tuple(entry.shape) for entry, _, _ in arrays))
 
 
-def positions(steps: Plan) -> Array:
-    """Return the checked positions, int64, along the merged axis of a plan."""
-    if len(steps.arrays) == 1:
-        entry, extent, axis = steps.arrays[0]
-        return _position(entry, extent, axis, checked=False)
+def positions(steps: Plan, mode: int = MODE_ERROR) -> Array:
+    """Return the positions, int64, along the merged axis of a plan.
+
+    With several index arrays each is checked or clipped here; mode "fill" gives the extent of the
+    merged axis for what is out of range in one of them.
+    """
+    single = len(steps.arrays) == 1
     total: Array | None = None
+    inside: Array | None = None
     stride = 1
     for entry, extent, axis in reversed(steps.arrays):
-        place = _position(entry, extent, axis, checked=True)
+        array = _index_values(entry, extent, mode)
+        require_elements("getitem", array, extent, axis, mode)
+        if single:
+            return array  # the gather itself checks, clips or fills
+        if mode == MODE_FILL:
+            valid = in_range(array, extent)
+            inside = valid if inside is None else _f.logical_and(inside, valid)
+        limit = MODE_ERROR if mode == MODE_ERROR else MODE_CLIP
+        place = bind(CHECK_INDEX, (array,), CheckIndexParams(extent, axis, limit))
         if stride != 1:
             place = _f.multiply(place, stride)
         total = place if total is None else _f.add(place, total)
         stride *= extent
     assert total is not None
+    if inside is not None:
+        total = _f.where(inside, total, stride)
     return broadcast_to(total, steps.gathered)
 
 
-def _position(entry: IndexArray, extent: int, axis: int, *, checked: bool) -> Array:
-    """One index array; a static one was checked, another is checked here if `checked`."""
-    if isinstance(entry, np.ndarray):
-        values = entry.astype(np.int64)
-        return _f.array(np.where(values < 0, values + extent, values))
-    require_elements("getitem", entry, extent, axis, MODE_ERROR)
-    return _f.check_index(entry, extent, axis) if checked else entry
+def _index_values(entry: IndexArray, extent: int, mode: int) -> Array:
+    """One index array; of a static one, which was checked, the negative elements are wrapped."""
+    if isinstance(entry, Array):
+        return entry
+    values = np.minimum(entry, np.asarray(2**62, np.uint64)) if entry.dtype == np.uint64 else entry
+    values = values.astype(np.int64)
+    return _f.array(np.where(values < 0, values + extent, values) if mode == MODE_ERROR else values)
 
 
 def read_plan(x: Array, steps: Plan) -> Array:
@@ -316,24 +346,33 @@ def read_plan(x: Array, steps: Plan) -> Array:
     return reshape(transpose(part, steps.order), steps.merged)
 
 
-def take_mode(steps: Plan) -> int:
+def take_mode(steps: Plan, mode: int = MODE_ERROR) -> int:
     """The mode of a plan's gather: several index arrays were checked one by one before."""
+    if mode != MODE_ERROR:
+        return mode
     single = len(steps.arrays) == 1 and isinstance(steps.arrays[0][0], Array)
     return MODE_ERROR if single else MODE_CLIP
 
 
-def getitem(x: Array, index: Any) -> Array:
+def getitem(x: Array, index: Any, mode: int = MODE_ERROR, fill_value: Any = None) -> Array:
     """Return `x[index]`: ints, slices, None, an ellipsis, integer arrays and masks, as NumPy.
 
     An int out of range is an `IndexOutOfBoundsError` at the call, an element of an array at run
-    time; slices clip. A mask needs a known value.
+    time; slices clip. A mask needs a known value. Another `mode` clips what is out of range to the
+    nearest element, or reads `fill_value` there (by default NaN for floats, else 0).
     """
-    steps = plan(x, index)
+    steps = plan(x, index, mode)
     part = read_plan(x, steps)
     if steps.axis is not None:
-        where = positions(steps)
-        if where.size == 0 and steps.merged[steps.axis] == 0:
+        where = positions(steps, mode)
+        extent = steps.merged[steps.axis]
+        if where.size == 0 and extent == 0:
             part = _f.zeros(steps.taken, x.dtype)
         else:
-            part = bind(TAKE, (part, where), TakeParams(steps.axis, 0, take_mode(steps)))
+            params = TakeParams(steps.axis, 0, take_mode(steps, mode))
+            part = bind(TAKE, (part, where), params)
+        if mode == MODE_FILL and fill_value is not None:
+            rest = len(steps.merged) - steps.axis - 1
+            valid = reshape(in_range(where, extent), (*where.shape, *(1,) * rest))
+            part = _f.where(valid, part, operands("at.get", part, fill_value)[1])
     return reshape(part, steps.shape)
