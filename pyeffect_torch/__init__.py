@@ -10,14 +10,16 @@ import builtins
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from pyeffect_torch import interop as _interop
 from pyeffect_torch.api.frozen import FrozenProgram, freeze, load_program
 from pyeffect_torch.api.inspection import eval_shape, make_ir, spec
 from pyeffect_torch.api.jit import jit
-from pyeffect_torch.core import dtypes, errors, tree
+from pyeffect_torch.core import dtypes, errors, late, tree
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.ops import FUNCTIONS as _FUNCTIONS
 from pyeffect_torch.runtime.cancel import cancel_scope
 from pyeffect_torch.runtime.compute import compute
+from pyeffect_torch.runtime.dlpack import from_dlpack
 from pyeffect_torch.runtime.registry import cpu, current, reference, set_default, use
 from pyeffect_torch.transforms.checkpoint import checkpoint
 from pyeffect_torch.transforms.collectives import (
@@ -35,6 +37,7 @@ from pyeffect_torch.transforms.jvp import jvp, linearize
 from pyeffect_torch.transforms.vmap import vmap
 
 if TYPE_CHECKING:
+    from pyeffect_torch import array_api as array_api
     from pyeffect_torch import losses as losses
     from pyeffect_torch import nn as nn
     from pyeffect_torch import random as random
@@ -45,13 +48,17 @@ __version__ = "0.1.0"
 globals().update(_FUNCTIONS)
 remat = checkpoint
 
-_LAZY = ("losses", "nn", "random", "safetensors", "testing")
+_LAZY = ("array_api", "losses", "nn", "random", "safetensors", "testing")
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(f"pyeffect_torch.{name}")
     raise AttributeError(f"module 'pyeffect_torch' has no attribute {name!r}")
+
+
+late.functions.array_namespace = lambda version: __getattr__("array_api").namespace(version)
+_interop.register()
 
 
 def __dir__() -> list[str]:
@@ -74,6 +81,7 @@ __all__ = [
     "errors",
     "eval_shape",
     "freeze",
+    "from_dlpack",
     "grad",
     "hessian",
     "jacfwd",

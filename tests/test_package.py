@@ -107,8 +107,11 @@ def test_zig_is_pinned_once_and_for_all() -> None:
 
 def test_development_tools_are_pinned_exactly() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    tools = project["project"]["optional-dependencies"]["dev"]
+    extras = project["project"]["optional-dependencies"]
+    tools = [*extras["dev"], *extras["interop"]]
     assert [tool for tool in tools if not re.fullmatch(r"[\w-]+==[\d.]+", tool)] == []
+    names = [tool.partition("==")[0] for tool in set(tools)]
+    assert len(set(names)) == len(names), "one version of a tool in both"
 
 
 def test_generated_files_are_fresh(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pyeffect_torch.core import dtypes
+from pyeffect_torch.core import dtypes, late
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from pyeffect_torch.ops.base import saturating_cast
@@ -78,10 +78,10 @@ def host_dtype(name: str, value: np.ndarray[Any, Any] | np.generic) -> DType:
 
 def _as_numpy(obj: Any) -> np.ndarray[Any, Any]:
     if not isinstance(obj, (np.ndarray, np.generic, list, tuple)):
+        if hasattr(obj, "__dlpack__"):
+            return late.functions.borrow(obj)  # which knows bfloat16, as NumPy does not
         if hasattr(obj, "__array__"):
             return np.asarray(obj)
-        if hasattr(obj, "__dlpack__"):
-            return np.from_dlpack(obj)
         if not hasattr(obj, "__buffer__"):
             raise ArgumentError(
                 f"array: {type(obj).__name__} is no number, list or array",

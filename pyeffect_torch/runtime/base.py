@@ -103,6 +103,18 @@ class Runtime(ABC):
     def upload(self, value: np.ndarray[Any, Any]) -> Any:
         """Copy a NumPy array into a buffer of this runtime."""
 
+    def adopt(self, value: np.ndarray[Any, Any], release: int, context: int) -> Any:
+        """Return a buffer over the memory of `value`, or None if this runtime always copies.
+
+        Args:
+            value: contiguous, aligned to its elements, not empty and not bool.
+            release: address of a C function of `context`, which is called once when nothing uses
+                the memory any more; 0 for none.
+            context: its argument.
+        """
+        del value, release, context
+        return None
+
     @abstractmethod
     def reserve(self, shape: Shape, dtype: DType) -> tuple[Any, memoryview]:
         """Return a new buffer and its bytes, to be filled before anything reads them."""
@@ -117,7 +129,9 @@ class Runtime(ABC):
 
     def array(self, value: np.ndarray[Any, Any]) -> Array:
         """Return a concrete array with a copy of `value`."""
-        return from_buffer(self.upload(value), value.shape, value.dtype, self.mask)
+        # An unpickled dtype is equal to ours, but another object.
+        dtype = dtypes.canonical(value.dtype) or value.dtype
+        return from_buffer(self.upload(value), value.shape, dtype, self.mask)
 
     def receive(self, shape: Shape, dtype: DType, fill: Callable[[memoryview], None]) -> Array:
         """Return a concrete array whose bytes `fill` writes, straight into the buffer."""

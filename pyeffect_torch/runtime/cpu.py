@@ -147,6 +147,17 @@ class CpuRuntime(Runtime):
             )
         return NativeBuffer(lib, out[0], nbytes), data[0]
 
+    def adopt(self, value: np.ndarray[Any, Any], release: int, context: int) -> NativeBuffer | None:
+        """Return a buffer over the memory of `value`; see `base.Runtime`."""
+        ffi, lib = self.ffi, self.lib
+        out = ffi.new("uint64_t *")
+        data = ffi.cast("uint8_t *", value.ctypes.data)
+        give_back = ffi.cast("void(*)(void *)", release)
+        status = lib.pet_buffer_import(
+            self.handle, data, value.nbytes, give_back, ffi.cast("void *", context), out
+        )
+        return NativeBuffer(lib, out[0], value.nbytes) if status == _OK else None
+
     def compile(self, program: Program, optimize: bool) -> NativeExecutable:
         """Compile a program."""
         ffi, lib = self.ffi, self.lib
