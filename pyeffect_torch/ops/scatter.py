@@ -30,6 +30,7 @@ from pyeffect_torch.core.op import (
 )
 from pyeffect_torch.ops import domains
 from pyeffect_torch.ops.base import describe, mixed_dtypes
+from pyeffect_torch.ops.group_products import other_updates
 from pyeffect_torch.ops.index_base import (
     all_batched,
     draw_index,
@@ -230,18 +231,8 @@ def _product_tangent(node: Array, x_tangent: MaybeArray, update_tangent: MaybeAr
         others = _write(node, broadcast_to(one, x.shape), updates, KIND_MULTIPLY)
         first = _f.multiply(x_tangent, others)
     if update_tangent is not None:
-        x_zero, update_zero = _f.equal(x, 0), _f.equal(updates, 0)
-        safe = _f.where(update_zero, one, updates)
-        product = _write(node, _f.where(x_zero, one, x), safe, KIND_MULTIPLY)
-        zero_count = _write(
-            node, _f.cast(x_zero, dtypes.int32), _f.cast(update_zero, dtypes.int32), KIND_ADD
-        )
-        other_zeros = _f.subtract(_read(node, zero_count), _f.cast(update_zero, dtypes.int32))
-        others = _f.where(
-            _f.equal(other_zeros, 0),
-            _f.divide(_read(node, product), safe),
-            literal(0, node.dtype),
-        )
+        others = other_updates(x.shape, node.inputs[1], updates, node.params)
+        others = _f.multiply(others, _read(node, x))
         second = _f.multiply(update_tangent, others)
     return _sum_of(node, first, second)
 

@@ -150,6 +150,32 @@ def test_gradient_of_scatter_multiply_with_zeros() -> None:
     np.testing.assert_array_equal(to_updates.numpy(), [6, 0, 5])
 
 
+def product(index: Any, **options: Any) -> Callable[..., Any]:
+    return lambda x, u: et.sum(et.scatter_multiply(x, index, u, **options))
+
+
+def test_second_derivatives_of_scatter_multiply_where_several_factors_are_zero() -> None:
+    index = et.array(np.array([0, 1, 0, -2, 0]))
+    x, u = np.array([2.0, 0.0]), np.array([0.0, 5.0, 3.0, 0.0, 7.0])
+    hessian = et.hessian(product(index), (0, 1))(et.array(x), et.array(u))
+    # 2 u0 u2 u3 u4 + x1 u1: only the pair of zeros is left.
+    want = np.zeros((5, 5))
+    want[0, 3] = want[3, 0] = 2 * 3 * 7
+    np.testing.assert_array_equal(hessian[1][1].numpy(), want)
+    mixed = np.zeros((2, 5))
+    mixed[1, 1] = 1
+    np.testing.assert_array_equal(hessian[0][1].numpy(), mixed)
+    for options in ({"mode": "clip"}, {"mode": "fill"}, {}):
+        wide = et.array(np.array([[0, 1], [1, 1]]))
+        holes = et.array(np.array([[0.0, 2.0, 0.0], [3.0, 0.0, 1.0], [0.5, 4.0, 0.0]]))
+        updates = et.array(np.round(RNG.standard_normal((3, 2, 2))))
+        function = product(wide, axis=1, **options)
+        et.testing.check_grads(function, (holes, updates), order=3)
+        columns = et.array(np.array([[0, 0, 1], [0, 2, 1], [0, 0, 1], [2, 2, 1]]))
+        function = product(columns, axis=0, **options)
+        et.testing.check_grads(function, (holes, updates.reshape(4, 3)), order=2)
+
+
 def test_segment_sum() -> None:
     got = et.segment_sum(X, np.array([0, 2, 0, 1]), 4).numpy()
     np.testing.assert_array_equal(got, np.stack([X[0] + X[2], X[3], X[1], np.zeros((5, 6))]))
