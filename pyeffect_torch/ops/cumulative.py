@@ -1,7 +1,8 @@
-"""Running sums, products and extrema along one axis, from either end."""
+"""Running sums, products and extrema along one axis, from either end; differences."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from pyeffect_torch.core import dtypes, late
 from pyeffect_torch.core.array import Array, bind
 from pyeffect_torch.core.dtypes import DType, DTypeLike
-from pyeffect_torch.core.errors import DTypeError
+from pyeffect_torch.core.errors import ArgumentError, DTypeError
 from pyeffect_torch.core.op import (
     Derivative,
     Domain,
@@ -22,7 +23,14 @@ from pyeffect_torch.core.op import (
     declare,
 )
 from pyeffect_torch.ops import domains
-from pyeffect_torch.ops.base import describe, normalize_axis, operand, resolve_dtype
+from pyeffect_torch.ops.base import (
+    describe,
+    normalize_axis,
+    operand,
+    operands,
+    require_float,
+    resolve_dtype,
+)
 
 _f: Any = late.functions
 
@@ -227,3 +235,59 @@ def cummin(x: Any, axis: int | None = None, *, reverse: bool = False) -> Array:
     NaN propagates; among ties the gradient goes to the element met last.
     """
     return _run(CUMMIN, operand("cummin", x), axis, reverse)
+
+
+def cumlogsumexp(x: Any, axis: int | None = None, *, reverse: bool = False) -> Array:
+    """Return `log(cumsum(exp(x)))` along `axis` (None: of the flattened array) without overflow.
+
+    It is -inf with gradient 0 as long as all elements are -inf.
+
+    Args:
+        x: floating; half types are computed in float32.
+        axis: None: of the flattened array.
+        reverse: run from the end.
+    """
+    array = operand("cumlogsumexp", x)
+    require_float("cumlogsumexp", array)
+    if axis is None:
+        array, axis = _f.reshape(array, (array.size,)), 0
+    params = _Running(normalize_axis("cumlogsumexp", axis, len(array.shape)), reverse)
+    run = _f.cast(array, dtypes.accumulator(array.dtype))
+    nothing, by = _f.constant_like(run, -math.inf), 1
+    # Neighbours join by doubling, so the error grows with the logarithm of the length.
+    while by < array.shape[params.axis]:
+        run = _f.logaddexp(_shifted(run, params, by, nothing), run)
+        by *= 2
+    return _f.cast(run, array.dtype)
+
+
+def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
+    """Return the differences of neighbours along `axis`, taken `n` times; of bools, whether any.
+
+    Args:
+        x: any dtype; integers wrap.
+        n: at least 0; each time the axis gets shorter by one. 0 gives `x` itself.
+        prepend, append: a number, or an array of the dtype of `x`, put at the ends first.
+    """
+    array = operand("diff", x)
+    place = normalize_axis("diff", axis, len(array.shape))
+    if n < 0:
+        raise ArgumentError(f"diff: n is {n}", "pass 0 or more")
+    if n == 0:
+        return array
+    column = tuple(1 if a == place else extent for a, extent in enumerate(array.shape))
+    parts = [array]
+    for end, at in ((prepend, 0), (append, 2)):
+        if end is not None:
+            _, given = operands("diff", array, end, convert_scalars=False)
+            parts.insert(at, given if given.shape else _f.broadcast_to(given, column))
+    array = _f.concatenate(parts, place) if len(parts) > 1 else array
+    change = _f.not_equal if array.dtype is dtypes.bool_ else _f.subtract
+    for _ in range(min(n, array.shape[place])):
+        shorter = max(array.shape[place] - 1, 0)
+        sizes = tuple(shorter if a == place else e for a, e in enumerate(array.shape))
+        ones = (1,) * len(sizes)
+        start = tuple(min(1, e) if a == place else 0 for a, e in enumerate(array.shape))
+        later = _f.slice(array, start, sizes, ones)
+        array = change(later, _f.slice(array, (0,) * len(sizes), sizes, ones))
+    return array

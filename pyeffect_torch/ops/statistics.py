@@ -14,6 +14,8 @@ from pyeffect_torch.core.errors import ArgumentError
 from pyeffect_torch.ops.base import normalize_axes, operand, require_float
 from pyeffect_torch.ops.reducing import Axes, count_of, kept_shape, remaining_shape
 
+__all__ = ["logsumexp", "norm", "std", "var"]
+
 _f: Any = late.functions
 
 
@@ -50,10 +52,10 @@ def std(x: Any, axis: Axes = None, *, correction: float = 0, keepdims: bool = Fa
     The gradient at a constant `x` is 0. Arguments as for `var`.
     """
     array, result = _computed("std", x)
-    return _f.cast(_root(_variance("std", array, axis, correction, keepdims)), result)
+    return _f.cast(safe_root(_variance("std", array, axis, correction, keepdims)), result)
 
 
-def _root(x: Array) -> Array:
+def safe_root(x: Array) -> Array:
     """The square root, with gradient 0 at 0."""
     zero = _f.equal(x, 0)
     safe = _f.where(zero, _f.constant_like(x, 1), x)
@@ -80,7 +82,7 @@ def _norm(x: Array, p: Any, axis: Axes, keepdims: bool) -> Array:
     if isinstance(p, bool) or not isinstance(p, (int, float)) or (p < 0 and p != -math.inf):
         raise ArgumentError(f"norm: ord is {p!r}", "pass a number from 0 up, inf or -inf")
     if p == 2:
-        return _root(_f.sum(_f.square(x), axis, keepdims=keepdims))
+        return safe_root(_f.sum(_f.square(x), axis, keepdims=keepdims))
     if p == 0:
         count = _f.count_nonzero(x, axis, keepdims=keepdims)
         return _f.cast(count, x.dtype)
