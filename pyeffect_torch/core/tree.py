@@ -63,10 +63,14 @@ def map(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     return unflatten(spec, [function(*row) for row in zip(flat, *others, strict=True)])
 
 
-def map_with_path(function: Callable[[str, Any], Any], tree: Any) -> Any:
-    """Return a tree of `function(path, leaf)`; a path reads `['layer3']['w']`."""
-    flat, spec = flatten(tree)
-    return unflatten(spec, [function(p, leaf) for p, leaf in zip(paths(spec), flat, strict=True)])
+def map_with_path(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
+    """Return a tree of `function(path, leaf, *rest_leaves)`; a path reads `['layer3']['w']`.
+
+    Raises:
+        TreeError: the trees do not have one structure; prints both.
+    """
+    places = unflatten(structure(tree), paths(structure(tree)))
+    return map(function, places, tree, *rest)
 
 
 def paths(spec: Structure, root: str = "") -> list[str]:
@@ -83,29 +87,40 @@ def register_dataclass(
     """Register a dataclass as a tree node; usable as a decorator.
 
     Args:
+        cls: a dataclass; it may be frozen and have slots.
         data_fields: names of the fields that are subtrees (default: all but `meta_fields`).
         meta_fields: names of static fields, compared by equality and hashable.
+
+    Raises:
+        TreeError: `cls` is no dataclass or is a node already, or the fields named are not its own,
+            each in one of the two.
     """
 
     def register(cls: type[_T]) -> type[_T]:
-        import dataclasses
-
-        names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]  # checked there
-        data = tuple(data_fields) or tuple(name for name in names if name not in meta_fields)
+        names = _field_names(cls)
+        meta = tuple(meta_fields)
+        data = tuple(data_fields) or tuple(name for name in names if name not in meta)
+        named = sorted([*data, *meta])
+        if named != sorted(names):
+            raise TreeError(
+                f"register_dataclass: {cls.__name__} has the fields {names}, but data_fields are "
+                f"{list(data)} and meta_fields {list(meta)}",
+                "name each field once",
+            )
 
         def flatten_node(value: Any) -> Any:
-            meta = tuple(getattr(value, name) for name in meta_fields)
-            return tuple(getattr(value, name) for name in data), meta, data
+            statics = tuple(getattr(value, name) for name in meta)
+            return tuple(getattr(value, name) for name in data), statics, data
 
-        def unflatten_node(meta: Any, children: Any) -> Any:
+        def unflatten_node(statics: Any, children: Any) -> Any:
             made = object.__new__(cls)  # __init__ may check or convert: leaves may be anything
             for name, child in zip(data, children, strict=True):
                 object.__setattr__(made, name, child)
-            for name, value in zip(meta_fields, meta, strict=True):
+            for name, value in zip(meta, statics, strict=True):
                 object.__setattr__(made, name, value)
             return made
 
-        _register(cls, flatten_node, unflatten_node, namespace=NAMESPACE)
+        register_node(cls, flatten_node, unflatten_node)
         return cls
 
     return register if cls is None else register(cls)
@@ -116,8 +131,34 @@ def register_node(
     flatten_node: Callable[[_T], tuple[Iterable[Any], Any]],
     unflatten_node: Callable[[Any, Any], _T],
 ) -> None:
-    """Register a class: how it gives (children, meta), and how it is made of (meta, children)."""
-    _register(cls, flatten_node, unflatten_node, namespace=NAMESPACE)
+    """Register a class as a tree node: nothing else about it needs to change.
+
+    Args:
+        cls: the class; subclasses are not included.
+        flatten_node: gives (children, meta): an iterable of subtrees, and what else a value is made
+            of, which is compared by equality and hashable. A third item may name the children.
+        unflatten_node: makes a value of (meta, children); children may be anything.
+
+    Raises:
+        TreeError: `cls` is a node already, or no class.
+    """
+    try:
+        _register(cls, flatten_node, unflatten_node, namespace=NAMESPACE)
+    except (TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise TreeError(
+            f"register_node: cannot register {cls!r}: {reason}", "register each class once"
+        ) from None
+
+
+def _field_names(cls: type[Any]) -> list[str]:
+    import dataclasses
+
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
+        raise TreeError(
+            f"register_dataclass: {cls!r} is no dataclass", "put @dataclasses.dataclass below it"
+        )
+    return [field.name for field in dataclasses.fields(cls)]
 
 
 def broadcast_prefix(prefix: Any, tree: Any) -> tuple[list[Any], list[Any]]:
