@@ -69,10 +69,19 @@ def check_cancelled() -> None:
 def cancel_scope(timeout: float | None = None) -> Generator[CancelScope, None, None]:
     """Cancel what runs inside the block when `timeout` seconds are over or `cancel()` is called.
 
+    Scopes nest: cancelling one cancels those inside it.
+
     Raises:
         CancelledError: in the thread whose computation was cancelled.
     """
     scope = CancelScope()
+    outer = _scope.get()
+    hook = 0
+    if outer is not None:
+        try:
+            hook = outer.attach(scope.cancel)
+        except CancelledError:
+            scope.cancel()
     timer = threading.Timer(timeout, scope.cancel) if timeout is not None else None
     if timer is not None:
         timer.daemon = True
@@ -82,5 +91,7 @@ def cancel_scope(timeout: float | None = None) -> Generator[CancelScope, None, N
         yield scope
     finally:
         _scope.reset(token)
+        if outer is not None:
+            outer.detach(hook)
         if timer is not None:
             timer.cancel()
