@@ -17,10 +17,12 @@ from pyeffect_torch.api.jit import jit
 from pyeffect_torch.core import dtypes, errors, late, tree
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.ops import FUNCTIONS as _FUNCTIONS
+from pyeffect_torch.runtime.background import compute_async
 from pyeffect_torch.runtime.cancel import cancel_scope
 from pyeffect_torch.runtime.compute import compute
 from pyeffect_torch.runtime.dlpack import from_dlpack
 from pyeffect_torch.runtime.registry import cpu, current, reference, set_default, use
+from pyeffect_torch.runtime.scope import scope
 from pyeffect_torch.transforms.checkpoint import checkpoint
 from pyeffect_torch.transforms.collectives import (
     axis_index,
@@ -73,6 +75,7 @@ __all__ = [
     "cancel_scope",
     "checkpoint",
     "compute",
+    "compute_async",
     "cpu",
     "current",
     "custom_jvp",
@@ -97,6 +100,7 @@ __all__ = [
     "pmin",
     "psum",
     "reference",
+    "scope",
     "set_default",
     "spec",
     "tree",

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pyeffect_torch.core import source
+from pyeffect_torch.core import scopes, source
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import DTypeError, ForeignHandleError, InvalidHandleError
 from pyeffect_torch.core.methods import Methods
@@ -214,6 +214,8 @@ def from_buffer(buf: Any, shape: Shape, dtype: DType, runtime_bit: int) -> Array
     """Return a concrete array over `buf` on the runtime with that bit."""
     array = make(CONST, (), None, shape, dtype, runtime_bit << RUNTIME_SHIFT)
     array.buf = buf
+    if scopes.count:
+        scopes.note((array,))
     return array
 
 
@@ -235,6 +237,8 @@ def from_buffers(bufs: Sequence[Any], types: Sequence[Type], flags: int) -> list
         array.buf = buf
         array.src = None
         out.append(array)
+    if scopes.count:
+        scopes.note(out)
     return out
 
 

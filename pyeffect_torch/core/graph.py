@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
+from pyeffect_torch.core import scopes
 from pyeffect_torch.core.array import (
     LEAF,
     LEAF_FLAG,
@@ -192,6 +193,8 @@ def end_derivative(token: int) -> None:
 def store(node: Array, buf: Any) -> None:
     """Make a lazy node concrete; it drops its inputs unless a live derivative needs them."""
     node.buf = buf
+    if scopes.count:
+        scopes.note((node,))
     if node.flags & LEAF_FLAG and TOKENS.live:
         with TOKENS.lock:  # looked up and noted in one step: no derivative ends in between
             oldest = TOKENS.oldest_locked()
