@@ -249,8 +249,12 @@ class Encoder:
         rule = node.op.derivative
         assert isinstance(rule, Region)
         name = node.op.opcode
-        if name is not None and rule.slim is not None and self.supports(name):
-            found = self.nested(node, name, rule, rule.slim(node, used))
+        if name is not None and self.supports(name):
+            if rule.slim is None:
+                first = self.instruction(node, node.op, name, node.inputs)
+                found = {k: first + k for k in range(len(node.params.types))}
+            else:
+                found = self.nested(node, name, rule, rule.slim(node, used))
         elif rule.inline is not None:
             before = source.set_override(node.src)
             try:
