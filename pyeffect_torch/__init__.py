@@ -40,6 +40,7 @@ from pyeffect_torch.transforms.vmap import vmap
 
 if TYPE_CHECKING:
     from pyeffect_torch import array_api as array_api
+    from pyeffect_torch import linalg as linalg
     from pyeffect_torch import losses as losses
     from pyeffect_torch import nn as nn
     from pyeffect_torch import random as random
@@ -50,7 +51,7 @@ __version__ = "0.1.0"
 globals().update(_FUNCTIONS)
 remat = checkpoint
 
-_LAZY = ("array_api", "losses", "nn", "random", "safetensors", "testing")
+_LAZY = ("array_api", "linalg", "losses", "nn", "random", "safetensors", "testing")
 
 
 def __getattr__(name: str) -> Any:

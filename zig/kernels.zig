@@ -36,6 +36,7 @@ fn family(comptime kernel: Kernel) type {
         .attention => @import("cpu/attention.zig"),
         .attention_grad => @import("cpu/attention_grad.zig"),
         .cross_entropy => @import("cpu/cross_entropy.zig"),
+        .linalg => @import("cpu/linalg.zig"),
     };
 }
 

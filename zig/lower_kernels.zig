@@ -10,6 +10,7 @@ const ir = @import("ir.zig");
 const kernel_abi = @import("cpu/kernel_abi.zig");
 const lowering = @import("lower.zig");
 const indexing = @import("lower_indexing.zig");
+const linalg = @import("lower_linalg.zig");
 const neural = @import("lower_neural.zig");
 const op = @import("op.zig");
 const random = @import("cpu/random.zig");
@@ -66,6 +67,12 @@ pub fn lowerInstruction(l: *Lowering) Error!void {
         .cross_entropy_grad => return neural.lowerCrossEntropy(l, .gradient),
         .attention => return neural.lowerAttention(l),
         .attention_grad => return neural.lowerAttentionGrad(l),
+        .lu => return linalg.lower(l, .lu),
+        .triangular_solve => return linalg.lower(l, .triangular_solve),
+        .cholesky => return linalg.lower(l, .cholesky),
+        .qr => return linalg.lower(l, .qr),
+        .eigh => return linalg.lower(l, .eigh),
+        .svd => return linalg.lower(l, .svd),
         // The rest is elementwise and was lowered as a region.
         else => return l.unsupported("{s}: no kernel", .{code.info().name}),
     }

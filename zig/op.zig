@@ -128,6 +128,13 @@ pub const Code = enum(u16) {
     cross_entropy_grad = 245,
     attention = 246,
     attention_grad = 247,
+    // linalg
+    lu = 256,
+    triangular_solve = 257,
+    cholesky = 258,
+    qr = 259,
+    eigh = 260,
+    svd = 261,
 
     /// The opcode with this number, or null if there is none.
     pub fn fromNumber(number: u16) ?Code {
@@ -187,6 +194,8 @@ pub const Group = enum {
     check,
     random,
     neural,
+    /// Matrices in the last two axes, float32 or float64.
+    linalg,
 };
 
 /// Which dtypes the operands (for `where` and the indexing group: the data operands) may have.

@@ -277,6 +277,15 @@ pub const table = rows: {
             .domain = .floating,
             .traits = .{ .heavy = true },
         }),
+        matrices(.lu, .{ .results = 3 }),
+        matrices(.triangular_solve, .{
+            .operands = .{ 2, 2 },
+            .attributes = "lower:bool, transpose:bool, unit_diagonal:bool",
+        }),
+        matrices(.cholesky, .{}),
+        matrices(.qr, .{ .results = 2, .attributes = "complete:bool" }),
+        matrices(.eigh, .{ .results = 2 }),
+        matrices(.svd, .{ .results = 3 }),
     };
 };
 
@@ -297,6 +306,13 @@ fn elementwise(comptime code: Code, group: Group, domain: Domain, comptime optio
         },
         .in_place = 0,
     });
+}
+
+fn matrices(comptime code: Code, comptime options: Options) Info {
+    var all = options;
+    all.domain = .floating;
+    all.traits = .{ .heavy = true };
+    return row(code, .linalg, all);
 }
 
 fn row(comptime code: Code, group: Group, comptime options: Options) Info {

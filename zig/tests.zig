@@ -22,6 +22,8 @@ test {
     _ = @import("cpu/indexing_test.zig");
     _ = @import("cpu/isa.zig");
     _ = @import("cpu/lanes.zig");
+    _ = @import("cpu/linalg_test.zig");
+    _ = @import("cpu/linalg_vector.zig");
     _ = @import("cpu/math.zig");
     _ = @import("cpu/math_base.zig");
     _ = @import("cpu/norm.zig");

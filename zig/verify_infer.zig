@@ -1,6 +1,6 @@
 //! The type rule of every opcode: operand types and attributes to result types. `Check` holds one
 //! instruction while it is looked at; the rules of the larger families are in
-//! `verify_infer_structure.zig`, `_reduce.zig`, `_indexing.zig` and `_neural.zig`.
+//! `verify_infer_structure.zig`, `_reduce.zig`, `_indexing.zig`, `_neural.zig` and `_linalg.zig`.
 //!
 //! Operand types are legal (`ir.Type.isLegal`), operand counts and attribute words are as the
 //! opcode's row says; everything else is checked here.
@@ -15,6 +15,7 @@ const structure = @import("verify_infer_structure.zig");
 const reduce = @import("verify_infer_reduce.zig");
 const indexing = @import("verify_infer_indexing.zig");
 const neural = @import("verify_infer_neural.zig");
+const linalg = @import("verify_infer_linalg.zig");
 
 const DType = dtype.DType;
 const Type = ir.Type;
@@ -199,6 +200,12 @@ pub fn infer(c: *Check) Error!void {
         .cross_entropy_grad => neural.crossEntropyGrad(c),
         .attention => neural.attention(c),
         .attention_grad => neural.attentionGrad(c),
+        .lu => linalg.lu(c),
+        .triangular_solve => linalg.triangularSolve(c),
+        .cholesky => linalg.cholesky(c),
+        .qr => linalg.qr(c),
+        .eigh => linalg.eigh(c),
+        .svd => linalg.svd(c),
     };
 }
 

@@ -432,6 +432,39 @@ test "neural: attention" {
     try refuse(.attention_grad, &.{ q, k, v, out, flat, out }, &attrs, .operand_rank);
 }
 
+test "matrices" {
+    const a = t(.f32, &.{ 2, 3, 3 });
+    const sign = t(.f32, &.{2});
+    try accept(.lu, &.{a}, &.{}, &.{ a, t(.i64, &.{ 2, 3 }), sign });
+    try accept(.cholesky, &.{a}, &.{}, &.{a});
+    try accept(.eigh, &.{a}, &.{}, &.{ t(.f32, &.{ 2, 3 }), a });
+    for ([_]op.Code{ .lu, .cholesky, .eigh }) |code| {
+        try refuse(code, &.{t(.f16, &.{ 3, 3 })}, &.{}, .operand_dtype);
+        try refuse(code, &.{t(.i64, &.{ 3, 3 })}, &.{}, .operand_dtype);
+        try refuse(code, &.{t(.f64, &.{3})}, &.{}, .operand_rank);
+        try refuse(code, &.{t(.f64, &.{ 3, 4 })}, &.{}, .operand_shape);
+    }
+    const tall = t(.f64, &.{ 5, 3 });
+    const small = t(.f64, &.{ 3, 3 });
+    try accept(.qr, &.{tall}, &.{0}, &.{ tall, small });
+    try accept(.qr, &.{tall}, &.{1}, &.{ t(.f64, &.{ 5, 5 }), tall });
+    try accept(.svd, &.{tall}, &.{}, &.{ tall, t(.f64, &.{3}), small });
+    const wide = t(.f64, &.{ 3, 5 });
+    try accept(.qr, &.{wide}, &.{0}, &.{ small, wide });
+    try accept(.svd, &.{wide}, &.{}, &.{ small, t(.f64, &.{3}), wide });
+    try refuse(.qr, &.{t(.bf16, &.{ 3, 3 })}, &.{0}, .operand_dtype);
+    try refuse(.svd, &.{t(.f32, &.{})}, &.{}, .operand_rank);
+
+    const b = t(.f32, &.{ 2, 3, 7 });
+    const flags = [_]i64{ 1, 0, 1 };
+    try accept(.triangular_solve, &.{ a, b }, &flags, &.{b});
+    try refuse(.triangular_solve, &.{ a, t(.f64, &.{ 2, 3, 7 }) }, &flags, .operand_dtypes_differ);
+    try refuse(.triangular_solve, &.{ a, t(.f32, &.{ 2, 4, 7 }) }, &flags, .operand_shape);
+    try refuse(.triangular_solve, &.{ a, t(.f32, &.{ 3, 7 }) }, &flags, .operand_rank);
+    try refuse(.triangular_solve, &.{ a, t(.f32, &.{3}) }, &flags, .operand_rank);
+    try refuse(.triangular_solve, &.{ tall, tall }, &flags, .operand_shape);
+}
+
 fn expectFault(p: *const ir.Program, message: Message) !void {
     var diagnostic: verify.Diagnostic = .{};
     const result = verify.verify(testing.allocator, p, &diagnostic);

@@ -187,7 +187,24 @@ const Generator = struct {
                 try g.word(g.small(0, 2));
             },
             .neural => try g.chooseNeural(info.code),
+            .linalg => try g.chooseMatrices(info.code),
         }
+    }
+
+    fn chooseMatrices(g: *Generator, code: op.Code) Allocator.Error!void {
+        const element: DType = if (g.random.boolean()) .f32 else .f64;
+        const rows = g.anyExtent();
+        var dims = g.anyDims(2);
+        var rhs = dims;
+        dims.append(rows);
+        dims.append(if (code == .qr or code == .svd) g.anyExtent() else rows);
+        try g.pushType(element, dims);
+        if (code == .qr) try g.word(g.small(0, 1));
+        if (code != .triangular_solve) return;
+        rhs.append(rows);
+        rhs.append(g.anyExtent());
+        try g.pushType(element, rhs);
+        for (0..3) |_| try g.word(g.small(0, 1));
     }
 
     fn chooseStructure(g: *Generator, code: op.Code) Allocator.Error!void {

@@ -129,3 +129,39 @@ class SearchParams(NamedTuple):
     """Of `searchsorted`: whether elements equal to a value come before it."""
 
     right: bool
+
+
+class FactorParams(NamedTuple):
+    """Of `lu`, `eigh`, `svd`, `det` and `logabsdet`, which have no attributes."""
+
+    types: tuple[Type, ...] = ()
+
+
+class TriangularParams(NamedTuple):
+    """Of `triangular_solve`: which triangle, transposed first or not, with a diagonal of ones."""
+
+    lower: bool
+    transpose: bool
+    unit_diagonal: bool
+    types: tuple[Type, ...] = ()
+
+
+class SolveParams(NamedTuple):
+    """Of `solve`: whether the matrix is transposed first."""
+
+    transpose: bool
+    types: tuple[Type, ...] = ()
+
+
+class QrParams(NamedTuple):
+    """Of `qr`: whether Q is square."""
+
+    complete: bool
+    types: tuple[Type, ...] = ()
+
+
+class PinvParams(NamedTuple):
+    """Of `pinv`: what is 0 among singular values, in units of the largest."""
+
+    rtol: float
+    types: tuple[Type, ...] = ()

@@ -361,6 +361,101 @@ def attention_grad(
     return q_ct, k_ct, v_ct
 
 
+# --- matrices
+
+
+def of_each_matrix(function: Callable[..., Any]) -> Peer:
+    """A function of attributes and single matrices, on stacks of them."""
+
+    def peer(attributes: Any, *stacks: Any) -> Any:
+        lead = stacks[0].shape[:-2]
+        rows = [function(attributes, *(x[at] for x in stacks)) for at in np.ndindex(*lead)]
+        if not rows:
+            rows = [function(attributes, *(np.eye(*x.shape[-2:]) for x in stacks))]
+            return tuple(np.zeros((*lead, *np.shape(part)), np.asarray(part).dtype)
+                         for part in rows[0])  # fmt: skip
+        parts = zip(*rows, strict=True)
+        return tuple(np.stack(part).reshape((*lead, *np.shape(part[0]))) for part in parts)
+
+    return peer
+
+
+def lu(attributes: Any, a: Any) -> Any:
+    """Column after column, the pivot among what is left of it."""
+    n = len(a)
+    order = list(range(n))
+    rows = [[float(e) for e in line] for line in a]
+    for j in range(n):
+        for i in range(1, n):
+            rows[i][j] -= sum(rows[i][k] * rows[k][j] for k in range(min(i, j)))
+        pivot = max(range(j, n), key=lambda i: abs(rows[i][j]))
+        rows[j], rows[pivot] = rows[pivot], rows[j]
+        order[j], order[pivot] = order[pivot], order[j]
+        for i in range(j + 1, n):
+            rows[i][j] /= rows[j][j]
+    turned = sum(order[i] > order[j] for j in range(n) for i in range(j))
+    return np.array(rows).reshape(n, n), np.array(order, np.int64), np.float64((-1) ** turned)
+
+
+def triangular_solve(attributes: Any, a: Any, b: Any) -> Any:
+    t = np.tril(a) if attributes["lower"] else np.triu(a)
+    if attributes["unit_diagonal"]:
+        t = t - np.diag(np.diag(t)) + np.eye(len(t))
+    return (np.linalg.solve(t.T if attributes["transpose"] else t, b),)
+
+
+def cholesky(attributes: Any, a: Any) -> Any:
+    """From the pivots of elimination without exchanges."""
+    left, rest = np.zeros(a.shape), np.tril(a) + np.tril(a, -1).T
+    for j in range(len(a)):
+        left[:, j] = rest[:, j] / math.sqrt(rest[j, j])
+        rest = rest - np.outer(left[:, j], left[:, j])
+    return (np.tril(left),)
+
+
+def qr(attributes: Any, a: Any) -> Any:
+    """The product of reflections, each written out as a matrix."""
+    m, n = a.shape
+    q, r = np.eye(m), a.copy()
+    for j in range(min(m - 1, n)):
+        v = np.zeros(m)
+        v[j:] = r[j:, j]
+        v[j] += math.copysign(float(np.linalg.norm(v)), v[j])
+        reflection = np.eye(m) - 2 * np.outer(v, v) / (v @ v)
+        q, r = q @ reflection, reflection @ r
+    k = m if attributes["complete"] else min(m, n)
+    return q[:, :k], np.triu(r[:k])
+
+
+def with_signs(vectors: Any, others: Any = None) -> Any:
+    """Columns whose element of largest magnitude is positive; others turn with them."""
+    others = vectors if others is None else others
+    found = others.copy()
+    for j in range(vectors.shape[1]):
+        if len(vectors) and max(vectors[:, j], key=abs) < 0:
+            found[:, j] *= -1
+    return found
+
+
+def eigh(attributes: Any, a: Any) -> Any:
+    """By the solver for matrices that need not be symmetric."""
+    values, vectors = np.linalg.eig(np.tril(a) + np.tril(a, -1).T)
+    order = np.argsort(values)
+    return values[order], with_signs(vectors[:, order])
+
+
+def svd(attributes: Any, a: Any) -> Any:
+    """From the eigenvectors of the smaller of the two products of the matrix with itself."""
+    if a.shape[0] < a.shape[1]:
+        v, s, ut = svd(attributes, a.T)
+        u = ut.T
+        return with_signs(u), s, with_signs(u, v).T
+    squares, v = np.linalg.eigh(a.T @ a)
+    s, v = np.sqrt(np.maximum(squares, 0)[::-1]), v[:, ::-1]
+    u = a @ v / s
+    return with_signs(u), s, with_signs(u, v).T
+
+
 # --- random bits
 
 
@@ -466,6 +561,24 @@ PEERS: dict[str, Peer] = {
     "cummin": running(np.minimum),
     "sort": sort,
     "searchsorted": searchsorted,
+    "lu": of_each_matrix(lu),
+    "triangular_solve": of_each_matrix(triangular_solve),
+    "solve": of_each_matrix(
+        lambda attributes, a, b: (np.linalg.inv(a.T if attributes["transpose"] else a) @ b,)
+    ),
+    "det": of_each_matrix(lambda attributes, a: (np.prod(np.linalg.eigvals(a)).real,)),
+    "logabsdet": of_each_matrix(
+        lambda attributes, a: (np.log(np.linalg.svd(a, compute_uv=False)).sum(),)
+    ),
+    "cholesky": lambda attributes, a: of_each_matrix(cholesky)(attributes, a)[0],
+    "qr": of_each_matrix(qr),
+    "eigh": of_each_matrix(eigh),
+    "svd": of_each_matrix(svd),
+    "pinv": of_each_matrix(
+        lambda attributes, a: (
+            np.linalg.inv(a.T @ a) @ a.T if len(a) > len(a.T) else a.T @ np.linalg.inv(a @ a.T),
+        )
+    ),
     "random_bits": random_bits,
     "random_fold_in": random_fold_in,
     "reduce_sum": reduced(np.sum),

@@ -25,6 +25,7 @@ pub const Kernel = enum(u16) {
     scatter,
     attention,
     attention_grad,
+    linalg,
 
     pub const count = @typeInfo(Kernel).@"enum".field_names.len;
 };

@@ -30,7 +30,7 @@ WIRE_MAGIC: Final = 0x50544550
 WIRE_VERSION: Final = 1
 
 # FNV-1a 64 of all signatures in order, each ended by a newline.
-TABLE_DIGEST: Final = 0x4092A8C6E860D73A
+TABLE_DIGEST: Final = 0x1B192A4CDA70E708
 
 OPCODES: Final[dict[str, Opcode]] = {
     "iota": Opcode(
@@ -191,6 +191,19 @@ OPCODES: Final[dict[str, Opcode]] = {
         3,
         (("scale", "float"), ("causal", "bool"), ("window", "int")),
     ),
+    "lu": Opcode(256, 0x34EE9821813ED358, 1, 1, 3, ()),
+    "triangular_solve": Opcode(
+        257,
+        0x2E0A44000F89CC76,
+        2,
+        2,
+        1,
+        (("lower", "bool"), ("transpose", "bool"), ("unit_diagonal", "bool")),
+    ),
+    "cholesky": Opcode(258, 0x20C5C27CE6FA5B49, 1, 1, 1, ()),
+    "qr": Opcode(259, 0x4BF580580520FE44, 1, 1, 2, (("complete", "bool"),)),
+    "eigh": Opcode(260, 0xAB011FF78F5C487B, 1, 1, 2, ()),
+    "svd": Opcode(261, 0xAE136C75DBA6799A, 1, 1, 3, ()),
 }
 
 DTYPES: Final[dict[str, int]] = {
