@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMPS := $(VENV)/stamps
+INTEROP := .venv-interop
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 FUZZ_COUNT ?= 1000000
 FUZZ_SEED ?= $(shell date +%s)
@@ -12,7 +13,7 @@ ZIG_SOURCES := build.zig $(shell find zig -name '*.zig' 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test zig-test lint types fmt bench fuzz wheel clean
+.PHONY: help demo test zig-test lint types fmt bench interop fuzz wheel clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | \
@@ -46,6 +47,10 @@ fmt: $(STAMPS)/dev ## format Python and Zig, and mend what ruff can
 bench: $(STAMPS)/dev $(STAMPS)/native ## run each benchmark
 	@set -e; for file in bench/*.py; do echo "== $$file"; $(PY) "$$file"; done
 
+interop: $(INTEROP)/stamp $(STAMPS)/native ## compare with JAX and PyTorch: random numbers, DLPack, einops
+	$(INTEROP)/bin/python tools/golden_jax.py --check
+	$(INTEROP)/bin/python -m pytest tests/interop tests/test_libraries.py
+
 fuzz: $(STAMPS)/dev ## feed FUZZ_COUNT (a million) mutated programs, and damaged files
 	$(PY) hatch_build.py fuzz -- --count $(FUZZ_COUNT) --seed $(FUZZ_SEED)
 	$(PY) tools/fuzz_safetensors.py --seed $(FUZZ_SEED)
@@ -54,7 +59,8 @@ wheel: $(STAMPS)/base ## build this machine's wheel into dist/
 	$(PY) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 
 clean: ## remove everything that was built, and .venv
-	rm -rf $(VENV) .zig-cache zig-out build dist pyeffect_torch/include pyeffect_torch/runtime/native/lib
+	rm -rf $(VENV) $(INTEROP) .zig-cache zig-out build dist
+	rm -rf pyeffect_torch/include pyeffect_torch/runtime/native/lib
 
 # The environment, with what builds the package: PEP 517 isolation would unpack Zig once more.
 $(STAMPS)/base: pyproject.toml
@@ -71,6 +77,14 @@ $(STAMPS)/examples: $(STAMPS)/base
 
 $(STAMPS)/dev: $(STAMPS)/base
 	$(PIP) --no-build-isolation --editable '.[dev,examples]'
+	@touch $@
+
+# JAX and PyTorch, in an environment of their own: they are large, and nothing else needs them.
+$(INTEROP)/stamp: pyproject.toml | $(STAMPS)/base
+	test -x $(INTEROP)/bin/python || $(PYTHON) -m venv $(INTEROP)
+	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check $$($(PY) -c 'import \
+		tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+		print(*p["dependencies"], *p["optional-dependencies"]["interop"])')
 	@touch $@
 
 $(STAMPS)/native: $(ZIG_SOURCES) hatch_build.py | $(STAMPS)/base

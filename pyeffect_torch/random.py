@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from pyeffect_torch.ops.discrete import bernoulli, categorical, choice, permutation, randint
 from pyeffect_torch.ops.random import (
-    bernoulli,
     bits,
-    categorical,
+    cauchy,
     exponential,
     fold_in,
     gumbel,
     key,
     laplace,
+    logistic,
     normal,
-    randint,
     split,
     truncated_normal,
     uniform,
@@ -22,12 +22,16 @@ __all__ = [
     "bernoulli",
     "bits",
     "categorical",
+    "cauchy",
+    "choice",
     "exponential",
     "fold_in",
     "gumbel",
     "key",
     "laplace",
+    "logistic",
     "normal",
+    "permutation",
     "randint",
     "split",
     "truncated_normal",

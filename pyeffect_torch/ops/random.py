@@ -1,8 +1,9 @@
-"""Random numbers from explicit keys: keys, bits and distributions; the functions of `et.random`.
+"""Random numbers from explicit keys: keys, bits and real distributions, for `et.random`.
 
 A key is uint32 [..., 2] and a value like any other: the same key draws the same numbers. Leading
 axes of a key are batch axes of the result. The bits are those of `jax.random` with partitionable
-threefry; uniform numbers too, normal ones within 2 units in the last place.
+threefry; uniform numbers too, normal ones within 2 units in the last place. Integers and choices
+are in `discrete.py`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,7 @@ from pyeffect_torch.core.op import Shape
 from pyeffect_torch.ops.base import (
     broadcast_shapes,
     describe,
-    is_number,
-    normalize_axis,
     operand,
-    require_float,
     require_integer,
     resolve_dtype,
     shape_of,
@@ -41,7 +39,7 @@ from pyeffect_torch.ops.threefry import (
 _f: Any = late.functions
 
 _LOW_WORD: Final = 0xFFFFFFFF
-_UNSIGNED: Final = {
+UNSIGNED: Final = {
     8: dtypes.uint8,
     16: dtypes.uint16,
     32: dtypes.uint32,
@@ -56,7 +54,8 @@ _MANTISSA: Final = {
 }
 
 
-def _floating(name: str, dtype: DTypeLike) -> DType:
+def floating(name: str, dtype: DTypeLike) -> DType:
+    """Return a dtype argument that must be floating."""
     found = resolve_dtype(name, dtype)
     if not dtypes.is_float(found):
         raise DTypeError(f"{name}: draws floating numbers, not {found.name}", "use randint or bits")
@@ -88,7 +87,7 @@ def key(seed: Any) -> Array:
     return _f.stack([high, low])
 
 
-def _key_operand(key: Any) -> Array:
+def key_operand(key: Any) -> Array:
     """Return a key argument as an array; forgetting it is the usual mistake."""
     if not isinstance(key, (Array, np.ndarray)):
         raise ArgumentError(
@@ -100,7 +99,7 @@ def _key_operand(key: Any) -> Array:
 
 def split(key: Any, n: Any = 2) -> Array:
     """Return `n` new keys [..., n, 2] for each key; an `n` of several ints gives several axes."""
-    return draw_bits(_key_operand(key), shape_of("split", n), FORM_PAIR)
+    return draw_bits(key_operand(key), shape_of("split", n), FORM_PAIR)
 
 
 def fold_in(key: Any, data: Any) -> Array:
@@ -110,7 +109,7 @@ def fold_in(key: Any, data: Any) -> Array:
         key: uint32 [..., 2].
         data: an int below 2**32, or an integer array that broadcasts with the key's batch axes.
     """
-    keys = _key_operand(key)
+    keys = key_operand(key)
     if isinstance(data, (int, np.integer)):
         if not 0 <= data <= _LOW_WORD:
             raise ArgumentError(f"fold_in: {data} is not in 0 .. 2**32 - 1", "reduce it first")
@@ -134,10 +133,11 @@ def bits(key: Any, shape: Any = (), dtype: DTypeLike = "uint32") -> Array:
         raise DTypeError(
             f"bits: draws unsigned integers, not {found.name}", "pass dtype='uint32' or so"
         )
-    return _words(_key_operand(key), shape_of("bits", shape), found)
+    return words(key_operand(key), shape_of("bits", shape), found)
 
 
-def _words(key: Array, shape: Shape, dtype: DType) -> Array:
+def words(key: Array, shape: Shape, dtype: DType) -> Array:
+    """`bits` for what is checked already."""
     drawn = draw_bits(key, shape, FORM_LONG if dtype is dtypes.uint64 else FORM_WORD)
     return _f.cast(drawn, dtype)
 
@@ -160,11 +160,11 @@ def uniform(
         dtype: floating; a number has as many random bits as its mantissa stores.
         minval, maxval: numbers, or arrays that broadcast with the result.
     """
-    found = _floating("uniform", dtype)
+    found = floating("uniform", dtype)
     extents = shape_of("uniform", shape)
     drawn, kept = _MANTISSA[found]
-    words = _words(_key_operand(key), extents, _UNSIGNED[drawn])
-    fraction = _f.cast(_f.right_shift(words, drawn - kept), found)
+    drawn_words = words(key_operand(key), extents, UNSIGNED[drawn])
+    fraction = _f.cast(_f.right_shift(drawn_words, drawn - kept), found)
     unit = _f.multiply(fraction, 2.0**-kept)  # exact: the fraction has no more than `kept` bits
     if isinstance(minval, (int, float)) and isinstance(maxval, (int, float)):
         low, high = found.type(minval), found.type(maxval)
@@ -191,7 +191,7 @@ def _below_one(dtype: DType) -> float:
 
 def normal(key: Any, shape: Any = (), dtype: DTypeLike = "float32") -> Array:
     """Return numbers [..., *shape] with the standard normal distribution."""
-    found = _floating("normal", dtype)
+    found = floating("normal", dtype)
     drawn = uniform(key, shape, found, -_below_one(found), 1.0)
     return _f.multiply(erfinv(drawn), math.sqrt(2))
 
@@ -200,7 +200,7 @@ def truncated_normal(
     key: Any, lower: float, upper: float, shape: Any = (), dtype: DTypeLike = "float32"
 ) -> Array:
     """Return standard normal numbers [..., *shape] conditioned on lying in (lower, upper)."""
-    found = _floating("truncated_normal", dtype)
+    found = floating("truncated_normal", dtype)
     if not lower < upper:
         raise ArgumentError(
             f"truncated_normal: the interval ({lower}, {upper}) is empty", "pass lower < upper"
@@ -216,123 +216,33 @@ def truncated_normal(
 
 def exponential(key: Any, shape: Any = (), dtype: DTypeLike = "float32") -> Array:
     """Return numbers [..., *shape] with the exponential distribution of mean 1."""
-    found = _floating("exponential", dtype)
+    found = floating("exponential", dtype)
     return _f.negative(_f.log1p(_f.negative(uniform(key, shape, found))))
 
 
 def laplace(key: Any, shape: Any = (), dtype: DTypeLike = "float32") -> Array:
     """Return numbers [..., *shape] with the Laplace distribution of mean 0 and scale 1."""
-    found = _floating("laplace", dtype)
+    found = floating("laplace", dtype)
     drawn = uniform(key, shape, found, -_below_one(found), 1.0)
     return _f.multiply(_f.sign(drawn), _f.log1p(_f.negative(_f.abs(drawn))))
 
 
 def gumbel(key: Any, shape: Any = (), dtype: DTypeLike = "float32") -> Array:
     """Return numbers [..., *shape] with the standard Gumbel distribution."""
-    found = _floating("gumbel", dtype)
+    found = floating("gumbel", dtype)
     drawn = uniform(key, shape, found, float(ml_dtypes.finfo(found).tiny), 1.0)
     return _f.negative(_f.log(_f.negative(_f.log(drawn))))
 
 
-# --- integers and choices
+def cauchy(key: Any, shape: Any = (), dtype: DTypeLike = "float32") -> Array:
+    """Return numbers [..., *shape] with the standard Cauchy distribution."""
+    found = floating("cauchy", dtype)
+    drawn = uniform(key, shape, found, dtypes.epsilon(found), 1.0)
+    return _f.tan(_f.multiply(_f.subtract(drawn, 0.5), math.pi))
 
 
-def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: DTypeLike = "int64") -> Array:
-    """Return integers [..., *shape] in [minval, maxval); `minval` where that is empty.
-
-    They are remainders of 64 random bits (128 for 64-bit dtypes), evenly distributed but for that.
-
-    Args:
-        key: uint32 [..., 2].
-        shape: of the draw of one key.
-        minval, maxval: ints, or integer arrays that broadcast with the result. `maxval` may be one
-            above the largest number of `dtype`.
-        dtype: an integer dtype.
-    """
-    found = resolve_dtype("randint", dtype)
-    if found not in dtypes.INTEGERS:
-        raise DTypeError(f"randint: draws integers, not {found.name}", "use uniform")
-    drawn = found if found.itemsize >= 4 else dtypes.int32
-    extents = shape_of("randint", shape)
-    pair = split(key)
-    width = drawn.itemsize * 8
-    unsigned = _UNSIGNED[width]
-    lower = _words(pair[..., 1, :], extents, unsigned)
-    if isinstance(minval, (int, np.integer)) and isinstance(maxval, (int, np.integer)):
-        low, span = _static_range(int(minval), int(maxval), found)
-        factor = (1 << (width // 2)) % span if span else 0
-        factor = (factor * factor % (1 << width)) % span if span else 0
-        offset = _f.remainder(lower, span) if span else lower
-        if factor:
-            higher = _words(pair[..., 0, :], extents, unsigned)
-            high_part = _f.multiply(_f.remainder(higher, span), factor)
-            offset = _f.remainder(_f.add(high_part, offset), span)
-        return _f.cast(_f.add(_f.cast(offset, drawn), low), found)
-    higher = _words(pair[..., 0, :], extents, unsigned)
-    bottom, top = _limit(minval, drawn), _limit(maxval, drawn)
-    span = _f.cast(_f.subtract(top, bottom), unsigned)
-    span = _f.where(_f.less_equal(top, bottom), literal(1, unsigned), span)
-    factor = _f.remainder(literal(1 << (width // 2), unsigned), span)
-    factor = _f.remainder(_f.square(factor), span)
-    high_part = _f.multiply(_f.remainder(higher, span), factor)
-    offset = _f.remainder(_f.add(high_part, _f.remainder(lower, span)), span)
-    return _f.cast(_f.add(_f.cast(offset, drawn), bottom), found)
-
-
-def _static_range(low: int, high: int, dtype: DType) -> tuple[int, int]:
-    """The first number and how many there are; 0 stands for all of the dtype's 2**width."""
-    info = np.iinfo(dtype)
-    if not (info.min <= low <= info.max and info.min <= high <= info.max + 1):
-        raise ArgumentError(
-            f"randint: [{low}, {high}) does not fit {dtype.name}", "pass a wider dtype"
-        )
-    width = max(32, dtype.itemsize * 8)
-    return low, (high - low) % (1 << width) if high > low else 1
-
-
-def _limit(value: Any, dtype: DType) -> Array:
-    if isinstance(value, (int, np.integer)):
-        return literal(int(value), dtype)
-    array = operand("randint", value)
-    require_integer("randint", array, "a bound")
-    return _f.cast(array, dtype)
-
-
-def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Array:
-    """Return bools that are True with probability `p`.
-
-    Args:
-        key: uint32 [..., 2].
-        p: a number, or a floating array.
-        shape: of the draw of one key, that `p` broadcasts to; by default that of `p`.
-    """
-    chance = operand("bernoulli", float(p) if is_number(p) else p)
-    require_float("bernoulli", chance)
-    extents = chance.shape if shape is None else shape_of("bernoulli", shape)
-    return _f.less(uniform(key, extents, chance.dtype), chance)
-
-
-def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None) -> Array:
-    """Return positions along `axis` drawn with probabilities `softmax(logits)`, as int64.
-
-    Args:
-        key: uint32 [2].
-        logits: floating; log-probabilities but for a constant.
-        axis: the axis of the categories, which the result does not have.
-        shape: of the result: leading axes of independent draws, then the other axes of `logits`.
-
-    Reference: the Gumbel-max trick; Maddison, Tarlow, Minka, "A* Sampling", 2014, section 2.
-    """
-    array = operand("categorical", logits)
-    require_float("categorical", array)
-    index = normalize_axis("categorical", axis, len(array.shape))
-    rest = (*array.shape[:index], *array.shape[index + 1 :])
-    wanted = rest if shape is None else shape_of("categorical", shape)
-    lead = wanted[: len(wanted) - len(rest)]
-    if len(wanted) < len(rest) or wanted[len(lead) :] != rest:
-        raise ShapeError(
-            f"categorical: shape {list(wanted)} does not end with {list(rest)}",
-            "put the independent draws on leading axes",
-        )
-    noise = gumbel(key, (*lead, *array.shape), array.dtype)
-    return _f.argmax(_f.add(noise, array), index - len(array.shape))
+def logistic(key: Any, shape: Any = (), dtype: DTypeLike = "float32") -> Array:
+    """Return numbers [..., *shape] with the standard logistic distribution."""
+    found = floating("logistic", dtype)
+    drawn = uniform(key, shape, found, float(ml_dtypes.finfo(found).tiny), 1.0)
+    return _f.subtract(_f.log(drawn), _f.log1p(_f.negative(drawn)))

@@ -109,10 +109,28 @@ def test_normal_in_float64() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["exponential", "laplace", "gumbel"])
+@pytest.mark.parametrize("name", ["exponential", "laplace", "gumbel", "cauchy", "logistic"])
 def test_other_distributions(name: str) -> None:
     got = getattr(random, name)(key(), (6,))
-    assert ulps(got, GOLDEN[name]["float32"], "float32") <= 2
+    assert ulps(got, GOLDEN[name]["float32"], "float32") <= (4 if name == "cauchy" else 2)
+
+
+def test_gradients_of_the_bounds() -> None:
+    """A draw between two bounds follows them; what has no parameter is a constant."""
+
+    def draw(bounds: Any) -> Any:
+        return random.uniform(key(), (5,), "float64", bounds[0], bounds[1])
+
+    bounds = et.array(np.array([-1.0, 3.0]))
+    share = (draw(bounds).numpy() + 1) / 4
+    jacobian = et.jacrev(draw)(bounds).numpy()
+    np.testing.assert_allclose(jacobian, np.stack([1 - share, share], 1), rtol=8 * 2.0**-52)
+    np.testing.assert_array_equal(et.jacfwd(draw)(bounds).numpy(), jacobian)
+    location, scale = et.array(np.array([2.0, 3.0]))
+    for name in ("normal", "exponential", "gumbel", "laplace", "logistic", "cauchy"):
+        noise = getattr(random, name)(key(), (), "float64")
+        slopes = et.grad(lambda a, b, noise=noise: a + b * noise, (0, 1))(location, scale)
+        assert (slopes[0].item(), slopes[1].item()) == (1.0, noise.item())
 
 
 def test_truncated_normal() -> None:
