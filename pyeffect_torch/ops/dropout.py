@@ -7,7 +7,7 @@ from typing import Any
 from pyeffect_torch.core import late
 from pyeffect_torch.core.array import Array, literal
 from pyeffect_torch.core.errors import ArgumentError
-from pyeffect_torch.ops import random
+from pyeffect_torch.ops import discrete
 from pyeffect_torch.ops.base import operand, require_float
 
 __all__ = ["dropout"]
@@ -34,5 +34,5 @@ def dropout(key: Any, x: Any, rate: float) -> Array:
         return x
     if rate == 1:
         return _f.zeros_like(x)
-    keep = random.bernoulli(key, 1.0 - rate, x.shape)
+    keep = discrete.bernoulli(key, 1.0 - rate, x.shape)
     return _f.where(keep, _f.multiply(x, 1.0 / (1.0 - rate)), literal(0, x.dtype))
