@@ -13,7 +13,7 @@ import numpy as np
 from pyeffect_torch.core import dtypes, late
 from pyeffect_torch.core.array import Array, bind
 from pyeffect_torch.core.dtypes import DType
-from pyeffect_torch.core.errors import ShapeError
+from pyeffect_torch.core.errors import DTypeError, ShapeError
 from pyeffect_torch.core.op import (
     Domain,
     JvpRule,
@@ -173,6 +173,8 @@ def all_(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Array:
 def ptp(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Array:
     """Return the largest minus the smallest element over `axis` (None: all axes)."""
     array = operand("ptp", x)
+    if array.dtype is dtypes.bool_:
+        raise DTypeError(f"ptp: has no meaning for {describe(array)}", "cast it first")
     return _f.subtract(max_(array, axis, keepdims=keepdims), min_(array, axis, keepdims=keepdims))
 
 

@@ -18,7 +18,14 @@ from pyeffect_torch.core.dtypes import DTypeLike
 from pyeffect_torch.core.errors import DTypeError, ShapeError
 from pyeffect_torch.core.op import JvpRule, Linear, MaybeArray, Sample, Shape
 from pyeffect_torch.ops import domains
-from pyeffect_torch.ops.base import describe, normalize_axes, operand, resolve_dtype
+from pyeffect_torch.ops.base import (
+    describe,
+    mixed_dtypes,
+    normalize_axes,
+    normalize_axis,
+    operand,
+    resolve_dtype,
+)
 from pyeffect_torch.ops.reducing import (
     Axes,
     count_of,
@@ -190,25 +197,37 @@ def average(x: Any, axis: Axes = None, weights: Any = None, *, keepdims: bool = 
     Args:
         x: any dtype; integers and bools give float32.
         axis: None, an int or several.
-        weights: of the shape of `x`, or a vector [n] along one `axis`; None: equal weights.
+        weights: of the shape of `x`, or of the extents of `axis` in the order given; floating
+            weights have the dtype of a floating `x`. None: equal weights.
         keepdims: leave the axes with extent 1.
     """
     if weights is None:
         return mean(x, axis, keepdims=keepdims)
     array, weight = operand("average", x), operand("average", weights)
-    result = array.dtype if dtypes.is_float(array.dtype) else dtypes.float32
+    floats = [part.dtype for part in (array, weight) if dtypes.is_float(part.dtype)]
+    if len(set(floats)) > 1:
+        raise mixed_dtypes("average", array, weight)
+    result = floats[0] if floats else dtypes.float32
     axes = normalize_axes("average", axis, len(array.shape))
     if weight.shape != array.shape:
-        expected = tuple(array.shape[place] for place in axes)
-        if len(axes) != 1 or weight.shape != expected:
-            raise ShapeError(
-                f"average: weights {describe(weight)} do not fit axes {list(axes)} of "
-                f"{describe(array)}",
-                "pass weights of the same shape, or a vector along one axis",
-            )
-        behind = len(array.shape) - 1 - axes[0]
-        weight = _f.reshape(weight, (*weight.shape, *(1,) * behind))
+        weight = _fit_weights(array, weight, axis, axes)
     computed = dtypes.accumulator(result)
     weight = _f.broadcast_to(_f.cast(weight, computed), array.shape)
     total = sum_(_f.multiply(_f.cast(array, computed), weight), axes, keepdims=keepdims)
     return _f.cast(_f.divide(total, sum_(weight, axes, keepdims=keepdims)), result)
+
+
+def _fit_weights(array: Array, weight: Array, axis: Axes, axes: Shape) -> Array:
+    """Weights along some axes, in the order that they were named, with extent 1 on the others."""
+    rank = len(array.shape)
+    named = axis if isinstance(axis, (tuple, list)) else axes
+    order = [normalize_axis("average", a, rank) for a in named]
+    if axis is None or weight.shape != tuple(array.shape[a] for a in order):
+        raise ShapeError(
+            f"average: weights {describe(weight)} do not fit axes {list(axes)} of "
+            f"{describe(array)}",
+            "pass weights of the same shape, or of the extents of these axes",
+        )
+    ascending = tuple(order.index(a) for a in axes)
+    extents = tuple(extent if a in axes else 1 for a, extent in enumerate(array.shape))
+    return _f.reshape(_f.transpose(weight, ascending), extents)

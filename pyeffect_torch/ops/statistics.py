@@ -67,8 +67,8 @@ def norm(x: Any, ord: float | None = None, axis: Axes = None, *, keepdims: bool 
 
     Args:
         x: floating; over several axes they count as one vector (the Frobenius norm for 2).
-        ord: p above 0, by default 2; `inf` and `-inf` give the largest and the smallest
-            magnitude, 0 the number of elements that are not 0.
+        ord: p, by default 2; `inf` and `-inf` give the largest and the smallest magnitude, 0 the
+            number of elements that are not 0. A negative p gives 0 if one element is 0.
         axis: None, an int or several.
         keepdims: leave the axes with extent 1.
 
@@ -79,8 +79,8 @@ def norm(x: Any, ord: float | None = None, axis: Axes = None, *, keepdims: bool 
 
 
 def _norm(x: Array, p: Any, axis: Axes, keepdims: bool) -> Array:
-    if isinstance(p, bool) or not isinstance(p, (int, float)) or (p < 0 and p != -math.inf):
-        raise ArgumentError(f"norm: ord is {p!r}", "pass a number from 0 up, inf or -inf")
+    if isinstance(p, bool) or not isinstance(p, (int, float)) or p != p:
+        raise ArgumentError(f"norm: ord is {p!r}", "pass a number, inf or -inf")
     if p == 2:
         return safe_root(_f.sum(_f.square(x), axis, keepdims=keepdims))
     if p == 0:
@@ -96,7 +96,7 @@ def _norm(x: Array, p: Any, axis: Axes, keepdims: bool) -> Array:
     absent = _f.equal(x, 0)
     powers = _f.power(_f.where(absent, one, magnitude), float(p))
     total = _f.sum(_f.where(absent, zero, powers), axis, keepdims=keepdims)
-    nothing = _f.equal(total, 0)
+    nothing = _f.equal(total, 0) if p > 0 else _f.any(absent, axis, keepdims=keepdims)
     root = _f.power(_f.where(nothing, one, total), 1 / p)
     return _f.where(nothing, zero, root)
 

@@ -131,8 +131,12 @@ def test_messages() -> None:
         et.var(et.arange(3))
     with pytest.raises(et.errors.ShapeError, match=r"average: weights float32\[2\] do not fit"):
         et.average(et.zeros((2, 3)), 1, et.zeros(2))
-    with pytest.raises(et.errors.ArgumentError, match="norm: ord is -1"):
-        et.norm(et.zeros(2), -1)
+    with pytest.raises(et.errors.DTypeError, match="average: mixed dtypes, float32"):
+        et.average(et.zeros(2), 0, np.zeros(2))
+    with pytest.raises(et.errors.ArgumentError, match="norm: ord is nan"):
+        et.norm(et.zeros(2), math.nan)
+    with pytest.raises(et.errors.DTypeError, match=r"ptp: has no meaning for bool\[2\]"):
+        et.ptp(et.zeros(2) > 0)
 
 
 def test_ties_share_the_gradient() -> None:
@@ -159,7 +163,7 @@ def test_second_derivative_of_a_product_with_two_zeros() -> None:
 
 
 def test_gradients_that_would_divide_by_zero() -> None:
-    for p in (None, 1, 2, 3, 0.5, math.inf):
+    for p in (None, 1, 2, 3, 0.5, math.inf, -1):
         slopes = et.grad(lambda x, p=p: et.norm(x, p))(et.zeros(3)).numpy()
         np.testing.assert_array_equal(slopes, np.zeros(3), err_msg=str(p))
     np.testing.assert_array_equal(et.grad(et.std)(et.ones(4)).numpy(), np.zeros(4))
@@ -169,13 +173,18 @@ def test_gradients_that_would_divide_by_zero() -> None:
     np.testing.assert_array_equal(slopes, np.zeros((2, 3)))
 
 
-@pytest.mark.parametrize("p", [None, 0, 1, 2, 3, 1.5, math.inf, -math.inf])
+@pytest.mark.parametrize("p", [None, 0, 1, 2, 3, 1.5, math.inf, -math.inf, -1, -2.5])
 @pytest.mark.parametrize("axis", [None, 0, 1])
 def test_norms(p: float | None, axis: int | None) -> None:
     x = draw((3, 4))
     flat = x.ravel() if axis is None else x
     want = np.linalg.norm(flat, p, axis)
     np.testing.assert_allclose(et.norm(x, p, axis).numpy(), want, rtol=32 * EPS64)
+
+
+def test_norms_of_negative_order_are_zero_where_an_element_is() -> None:
+    assert et.norm(np.array([3.0, 0.0]), -1).numpy() == 0
+    assert et.grad(lambda x: et.norm(x, -1))(et.array([3.0, 0.0])).tolist() == [0, 0]
 
 
 def test_logsumexp() -> None:
@@ -206,6 +215,14 @@ def test_average() -> None:
     full = np.average(x, None, x * x)
     np.testing.assert_allclose(et.average(x, None, x * x).numpy(), full, rtol=16 * EPS64)
     np.testing.assert_allclose(et.average(x).numpy(), x.mean(), rtol=8 * EPS64)
+    cube, matrix = draw((2, 3, 4)), np.abs(draw((4, 2)))
+    got = et.average(cube, (2, 0), matrix, keepdims=True).numpy()
+    np.testing.assert_allclose(
+        got, np.average(cube, (2, 0), matrix, keepdims=True), rtol=32 * EPS64
+    )
+    for counts in (np.arange(6).reshape(2, 3), weights):
+        whole = et.average(np.arange(6).reshape(2, 3), None if counts.ndim > 1 else 1, counts)
+        assert whole.dtype == (np.float32 if counts.dtype == np.int64 else np.float64)
 
 
 RUNNING = {

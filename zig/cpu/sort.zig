@@ -22,7 +22,7 @@ const poll_records = 1 << 16;
 /// What a row needs is scratch of the worker up to here; beyond that memory for each row, or many
 /// workers would hold much more than the result does.
 const scratch_bytes_max = 1 << 18;
-/// A selection reads all records about `@sizeOf(key)` times, a sort moves them as often.
+/// A selection reads all records about as often as a sort moves them.
 const select_ratio = 4;
 
 pub const Geometry = extern struct {
@@ -83,18 +83,89 @@ pub fn run(
     const memory = if (shared) ptrs[3] + task * g.row_bytes else ctx.scratch;
     switch (g.order.size) {
         inline 1, 2, 4, 8 => |size| {
-            const K = view.Unit(size);
+            const E = view.Unit(size);
             if (g.wide) {
-                Sorter(K, u64).rows(g, ptrs, task, memory, ctx);
+                rows(E, u64, u64, g, ptrs, task, memory, ctx);
             } else {
-                Sorter(K, u32).rows(g, ptrs, task, memory, ctx);
+                rows(E, if (size == 8) u64 else u32, u32, g, ptrs, task, memory, ctx);
             }
         },
         else => unreachable,
     }
 }
 
-/// Sorts rows of keys `K`, whose positions fit `P`.
+/// The rows of a task: elements of type `E`, sorted by keys `K` with positions `P`.
+fn rows(
+    comptime E: type,
+    comptime K: type,
+    comptime P: type,
+    g: *const Geometry,
+    ptrs: [*]const [*]u8,
+    task: u64,
+    memory: [*]u8,
+    ctx: *kernel_abi.TaskContext,
+) void {
+    const Record = Sorter(K, P).Record;
+    const first = task * g.rows_per_task;
+    const end = @min(first + g.rows_per_task, g.row_count);
+    const values: [*]E = @ptrCast(@alignCast(ptrs[0]));
+    const positions: [*]i64 = @ptrCast(@alignCast(ptrs[1]));
+    const x: [*]const E = @ptrCast(@alignCast(ptrs[2]));
+    const records: [*]Record = @ptrCast(@alignCast(memory));
+    var cursor = g.kept.cursor(first);
+    for (first..end) |_| {
+        if (ctx.isCancelled()) return;
+        const from = view.at(E, x, cursor.offsets[0]);
+        load(E, Record, g, from, records);
+        const sorted = Sorter(K, P).sort(records, g.length, g.count, ctx) orelse return;
+        const to = view.atMutable(E, values, cursor.offsets[1]);
+        store(E, Record, g, from, sorted, to, view.atMutable(i64, positions, cursor.offsets[1]));
+        cursor.advance(1);
+    }
+}
+
+fn load(
+    comptime E: type,
+    comptime Record: type,
+    g: *const Geometry,
+    from: [*]const E,
+    records: [*]Record,
+) void {
+    switch (g.order.form) {
+        inline else => |form| {
+            var order = g.order;
+            order.form = form; // known here, so that the loop does not ask
+            var offset: i64 = 0;
+            for (records[0..g.length], 0..) |*record, i| {
+                const bits = view.at(E, from, offset)[0];
+                record.* = .{ .key = order.key(E, bits), .position = @intCast(i) };
+                offset += g.strides[0];
+            }
+        },
+    }
+}
+
+/// The values are read once more: keys do not tell zeros and NaNs apart.
+fn store(
+    comptime E: type,
+    comptime Record: type,
+    g: *const Geometry,
+    from: [*]const E,
+    records: [*]const Record,
+    values: [*]E,
+    positions: [*]i64,
+) void {
+    var offset: i64 = 0;
+    for (records[0..g.count]) |record| {
+        const position: i64 = @intCast(record.position);
+        view.atMutable(E, values, offset)[0] = view.at(E, from, position * g.strides[0])[0];
+        view.atMutable(i64, positions, offset)[0] = position;
+        offset += g.strides[1];
+    }
+}
+
+/// Sorts records of keys `K` and positions `P`. Keys of small elements are widened: a record would
+/// not be smaller, and bytes that are always 0 cost next to nothing.
 fn Sorter(comptime K: type, comptime P: type) type {
     return struct {
         const Record = extern struct { key: K, position: P };
@@ -102,75 +173,18 @@ fn Sorter(comptime K: type, comptime P: type) type {
         const Counts = [256]P;
         const Shift = std.math.Log2Int(K);
 
-        fn rows(
-            g: *const Geometry,
-            ptrs: [*]const [*]u8,
-            task: u64,
-            memory: [*]u8,
-            ctx: *kernel_abi.TaskContext,
-        ) void {
-            const first = task * g.rows_per_task;
-            const end = @min(first + g.rows_per_task, g.row_count);
-            const values: [*]K = @ptrCast(@alignCast(ptrs[0]));
-            const positions: [*]i64 = @ptrCast(@alignCast(ptrs[1]));
-            const x: [*]const K = @ptrCast(@alignCast(ptrs[2]));
-            const records: [*]Record = @ptrCast(@alignCast(memory));
-            var cursor = g.kept.cursor(first);
-            for (first..end) |_| {
-                if (ctx.isCancelled()) return;
-                const from = view.at(K, x, cursor.offsets[0]);
-                load(g, from, records);
-                const sorted = sort(g, records, records + g.length, ctx) orelse return;
-                const to = view.atMutable(K, values, cursor.offsets[1]);
-                store(g, from, sorted, to, view.atMutable(i64, positions, cursor.offsets[1]));
-                cursor.advance(1);
-            }
-        }
-
-        fn load(g: *const Geometry, from: [*]const K, records: [*]Record) void {
-            const order = g.order;
-            switch (order.form) {
-                inline else => |form| {
-                    var known = order;
-                    known.form = form;
-                    var offset: i64 = 0;
-                    for (records[0..g.length], 0..) |*record, i| {
-                        const bits = view.at(K, from, offset)[0];
-                        record.* = .{ .key = known.key(K, bits), .position = @intCast(i) };
-                        offset += g.strides[0];
-                    }
-                },
-            }
-        }
-
-        /// The values are read once more: keys do not tell zeros and NaNs apart.
-        fn store(
-            g: *const Geometry,
-            from: [*]const K,
-            records: [*]const Record,
-            values: [*]K,
-            positions: [*]i64,
-        ) void {
-            var offset: i64 = 0;
-            for (records[0..g.count]) |record| {
-                const position: i64 = @intCast(record.position);
-                view.atMutable(K, values, offset)[0] = view.at(K, from, position * g.strides[0])[0];
-                view.atMutable(i64, positions, offset)[0] = position;
-                offset += g.strides[1];
-            }
-        }
-
-        /// The records whose first `count` are sorted: `a` or `b`; null if the run is cancelled.
+        /// Sorts `length` records, of which the first `count` are wanted; as many lie behind them
+        /// unused. Gives where the sorted ones are, or null if the run is cancelled.
         fn sort(
-            g: *const Geometry,
             a: [*]Record,
-            b: [*]Record,
+            length: u64,
+            count: u64,
             ctx: *kernel_abi.TaskContext,
         ) ?[*]Record {
-            var n = g.length;
-            if (n > insertion_length and g.count < n / select_ratio) {
-                if (!select(a, n, g.count, ctx)) return null;
-                n = g.count;
+            var n = length;
+            if (n > insertion_length and count < n / select_ratio) {
+                if (!select(a, n, count, ctx)) return null;
+                n = count;
             }
             if (n <= insertion_length) {
                 insertionSort(a[0..n]);
@@ -181,10 +195,10 @@ fn Sorter(comptime K: type, comptime P: type) type {
                 inline for (0..byte_count) |byte| counts[byte][digit(record.key, byte)] += 1;
             }
             var source = a;
-            var target = b;
-            for (&counts, 0..) |*count, byte| {
-                if (count[digit(source[0].key, byte)] == n) continue;
-                if (!distribute(source, target, n, count, byte, ctx)) return null;
+            var target = a + length;
+            for (&counts, 0..) |*places, byte| {
+                if (places[digit(source[0].key, byte)] == n) continue;
+                if (!distribute(source, target, n, places, byte, ctx)) return null;
                 std.mem.swap([*]Record, &source, &target);
             }
             return source;
@@ -238,6 +252,8 @@ fn Sorter(comptime K: type, comptime P: type) type {
         /// have; false if the run is cancelled.
         fn select(records: [*]Record, n: u64, count: u64, ctx: *kernel_abi.TaskContext) bool {
             assert(count > 0 and count < n);
+            var varying: K = 0;
+            for (records[0..n]) |record| varying |= record.key ^ records[0].key;
             // The keys whose bits in `mask` are `prefix` hold the last one wanted.
             var prefix: K = 0;
             var mask: K = 0;
@@ -245,19 +261,22 @@ fn Sorter(comptime K: type, comptime P: type) type {
             var byte: u64 = byte_count;
             while (byte > 0) {
                 byte -= 1;
+                const shift: Shift = @intCast(8 * byte);
+                const here = @as(K, 0xff) << shift;
+                defer mask |= here;
+                if (varying & here == 0) {
+                    prefix |= records[0].key & here;
+                    continue;
+                }
                 if (ctx.isCancelled()) return false;
                 var counts: Counts = @splat(0);
                 for (records[0..n]) |record| {
                     if (record.key & mask == prefix) counts[digit(record.key, byte)] += 1;
                 }
-                var bucket: K = 0;
-                while (counts[@intCast(bucket)] < wanted) : (bucket += 1) {
-                    wanted -= counts[@intCast(bucket)];
-                }
-                const shift: Shift = @intCast(8 * byte);
-                prefix |= bucket << shift;
-                mask |= @as(K, 0xff) << shift;
-                if (counts[@intCast(bucket)] == wanted) break;
+                var bucket: u8 = 0;
+                while (counts[bucket] < wanted) : (bucket += 1) wanted -= counts[bucket];
+                prefix |= @as(K, bucket) << shift;
+                if (counts[bucket] == wanted) break;
             }
             var kept: u64 = 0;
             for (records[0..n]) |record| {
