@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* declarations begin */
-#define PET_ABI_VERSION 1
+#define PET_ABI_VERSION 2
 
 enum {
     PET_STATUS_OK = 0,
@@ -30,6 +30,8 @@ enum {
     PET_STATUS_CLOSED = 9,
     PET_STATUS_NOT_READY = 10,
     PET_STATUS_THREAD_FAILED = 11,
+    PET_STATUS_HOST_CALL_PENDING = 12,
+    PET_STATUS_HOST_CALL_FAILED = 13,
 };
 
 enum {
@@ -48,10 +50,28 @@ typedef struct pet_error {
     uint32_t source;
     uint32_t fault;
     uint32_t axis;
+    uint32_t block;
+    uint32_t reserved;
     int64_t value;
     int64_t extent;
     uint8_t message[256];
 } pet_error_t;
+
+typedef struct pet_host_call {
+    int64_t id;
+    uint32_t operand_count;
+    uint32_t block;
+    uint32_t instruction;
+    uint32_t source;
+} pet_host_call_t;
+
+typedef struct pet_host_operand {
+    uint32_t dtype;
+    uint32_t rank;
+    const uint8_t *data;
+    uint64_t bytes;
+    int64_t dims[16];
+} pet_host_operand_t;
 
 typedef struct pet_library_info {
     uint32_t abi_version;
@@ -107,6 +127,7 @@ enum {
     PET_FAULT_INDEX_OUT_OF_BOUNDS = 1,
     PET_FAULT_CHECK_FAILED = 2,
     PET_FAULT_CANCELLED = 3,
+    PET_FAULT_HOST_CALL_FAILED = 4,
 };
 
 /* What this library is: versions, opcode table, instruction set. */
@@ -190,8 +211,21 @@ uint32_t pet_run_submit(
     pet_error_t *out_error);
 
 /* Wait at most slice_ms milliseconds. Writes 1 to *done and returns the job's status once it is
- * finished, else writes 0 and returns ok. */
+ * finished, else writes 0 and returns ok, or host_call_pending if the run waits for the answer
+ * to a host call. */
 uint32_t pet_job_wait(uint64_t job, uint32_t slice_ms, uint32_t *done, pet_error_t *out_error);
+
+/* What a job asks that waits for the answer to a host call; operands are written as far as
+ * capacity goes. Without such a call: not_ready. */
+uint32_t pet_job_host_call(
+    uint64_t job,
+    pet_host_call_t *out,
+    pet_host_operand_t *operands,
+    uint32_t capacity);
+
+/* Answer the host call of a job: 0 lets it go on, anything else ends the run with
+ * host_call_failed and that value. Once for each call; not_ready if there is none. */
+uint32_t pet_job_answer(uint64_t job, int64_t answer);
 
 /* Ask for cancellation; the job decides once whether it is cancelled or completed. */
 uint32_t pet_job_cancel(uint64_t job);

@@ -6,7 +6,9 @@ const abi = @import("abi_types.zig");
 const builtin = @import("builtin");
 const failure = @import("runtime/failure.zig");
 const handles = @import("runtime/handle.zig");
+const executor = @import("cpu/executor.zig");
 const explain = @import("explain.zig");
+const ir = @import("ir.zig");
 const kernel_table = @import("cpu/kernel_table.zig");
 const jobs = @import("runtime/job.zig");
 const memory = @import("runtime/memory.zig");
@@ -273,6 +275,55 @@ pub export fn pet_job_wait(
     const job = find(Job, handle) catch |f| return code(f);
     defer job.drop();
     return submission.wait(job, slice_ms, flag, out_error);
+}
+
+pub export fn pet_job_host_call(
+    handle: Handle,
+    out: ?*abi.HostCall,
+    operands: ?[*]abi.HostOperand,
+    capacity: u32,
+) callconv(.c) u32 {
+    const to = out orelse return code(error.InvalidArgument);
+    const job = find(Job, handle) catch |f| return code(f);
+    defer job.drop();
+    if (capacity > 0 and operands == null) return code(error.InvalidArgument);
+    const room: []abi.HostOperand = if (capacity > 0) operands.?[0..capacity] else &.{};
+    const request = job.hostCall() catch |f| return code(f);
+    describeHostCall(request, to, room);
+    return 0;
+}
+
+fn describeHostCall(
+    request: *const executor.HostRequest,
+    to: *abi.HostCall,
+    room: []abi.HostOperand,
+) void {
+    const call = request.call;
+    to.* = .{
+        .id = call.id,
+        .operand_count = @intCast(call.operands.len),
+        .block = request.instruction.block,
+        .instruction = request.instruction.origin,
+        .source = request.instruction.source,
+    };
+    const count = @min(room.len, call.operands.len);
+    const wanted = call.operands[0..count];
+    for (room[0..count], wanted, request.operands[0..count]) |*out, operand, data| {
+        const t: ir.Type = .{ .dtype = operand.dtype, .dims = operand.dims };
+        out.* = .{
+            .dtype = @backingInt(operand.dtype),
+            .rank = @intCast(t.rank()),
+            .data = data,
+            .bytes = t.byteCount(),
+        };
+        @memcpy(out.dims[0..t.rank()], t.dims);
+    }
+}
+
+pub export fn pet_job_answer(handle: Handle, answer: i64) callconv(.c) u32 {
+    const job = find(Job, handle) catch |f| return code(f);
+    defer job.drop();
+    return code(job.answer(answer));
 }
 
 pub export fn pet_job_cancel(handle: Handle) callconv(.c) u32 {

@@ -5,7 +5,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 
 /// Bumped when a struct or a signature changes; Python refuses another number.
-pub const abi_version: u32 = 1;
+pub const abi_version: u32 = 2;
 
 /// `generation << 32 | index`; 0 is never a handle. Every use is checked.
 pub const Handle = u64;
@@ -36,6 +36,10 @@ pub const Status = enum(u32) {
     not_ready = 10,
     /// No thread could be started.
     thread_failed = 11,
+    /// Not an error: the job waits for the answer to a host call.
+    host_call_pending = 12,
+    /// The answer to a host call was to end the run; `value` is what it said.
+    host_call_failed = 13,
 };
 
 /// Where in the life of a program an error arose.
@@ -55,17 +59,40 @@ pub const none_index: u32 = 0xffff_ffff;
 pub const Error = extern struct {
     status: u32 = 0,
     phase: u32 = 0,
-    /// Index of the instruction in the program, or `none_index`.
+    /// Index of the instruction in its block, or `none_index`.
     instruction: u32 = none_index,
     /// Index in the program's table of source locations, or `none_index`.
     source: u32 = none_index,
     /// `kernel_abi.Fault` of a failed run.
     fault: u32 = 0,
     axis: u32 = 0,
+    /// Where the instruction is: 0 for the program itself, k + 1 for its block k.
+    block: u32 = 0,
+    reserved: u32 = 0,
     value: i64 = 0,
     extent: i64 = 0,
     /// UTF-8, zero terminated, cut if longer.
     message: [256]u8 = @splat(0),
+};
+
+/// A call of the host that a run waits for.
+pub const HostCall = extern struct {
+    id: i64 = 0,
+    operand_count: u32 = 0,
+    /// As in `Error`.
+    block: u32 = 0,
+    instruction: u32 = none_index,
+    source: u32 = none_index,
+};
+
+/// What a host call hands over: a dense array, valid until the answer.
+pub const HostOperand = extern struct {
+    dtype: u32 = 0,
+    rank: u32 = 0,
+    data: ?[*]const u8 = null,
+    bytes: u64 = 0,
+    /// Extents, outermost first; zero from `rank` on.
+    dims: [16]i64 = @splat(0),
 };
 
 pub const LibraryInfo = extern struct {
@@ -300,12 +327,33 @@ pub const functions = [_]Function{
     .{
         .name = "pet_job_wait",
         .doc = "Wait at most slice_ms milliseconds. Writes 1 to *done and returns the job's " ++
-            "status once it is finished, else writes 0 and returns ok.",
+            "status once it is finished, else writes 0 and returns ok, or host_call_pending " ++
+            "if the run waits for the answer to a host call.",
         .parameters = &.{
             p("job", Handle),
             p("slice_ms", u32),
             p("done", ?*u32),
             p("out_error", ?*Error),
+        },
+    },
+    .{
+        .name = "pet_job_host_call",
+        .doc = "What a job asks that waits for the answer to a host call; operands are written " ++
+            "as far as capacity goes. Without such a call: not_ready.",
+        .parameters = &.{
+            p("job", Handle),
+            p("out", ?*HostCall),
+            p("operands", ?[*]HostOperand),
+            p("capacity", u32),
+        },
+    },
+    .{
+        .name = "pet_job_answer",
+        .doc = "Answer the host call of a job: 0 lets it go on, anything else ends the run with " ++
+            "host_call_failed and that value. Once for each call; not_ready if there is none.",
+        .parameters = &.{
+            p("job", Handle),
+            p("answer", i64),
         },
     },
     .{
@@ -381,7 +429,9 @@ pub const functions = [_]Function{
 };
 
 comptime {
-    assert(@sizeOf(Error) == 24 + 16 + 256);
+    assert(@sizeOf(Error) == 32 + 16 + 256);
+    assert(@sizeOf(HostCall) == 24);
+    assert(@sizeOf(HostOperand) == 24 + 128);
     assert(@sizeOf(LibraryInfo) == 24 + 32);
     assert(@sizeOf(RuntimeOptions) == 16);
     assert(@sizeOf(RuntimeStats) == 72);

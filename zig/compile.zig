@@ -21,8 +21,10 @@ const plans = @import("plan.zig");
 const rematerialise = @import("pass/rematerialise.zig");
 const verify = @import("verify.zig");
 const wire = @import("wire.zig");
+const modules = @import("compile_blocks.zig");
 const Control = @import("runtime/control.zig").Control;
 const Failure = failure.Failure;
+const Module = modules.Module;
 const Program = ir.Program;
 
 pub const Options = struct {
@@ -45,13 +47,18 @@ const Clock = struct {
         return .{ .gpa = gpa, .control = control, .start_ns = now, .last_ns = now };
     }
 
+    /// What went by since the last call was spent on the pass, on one program or more.
     fn done(c: *Clock, name: []const u8, instructions: usize) Failure!void {
         const now = os.monotonicNs();
-        try c.passes.append(c.gpa, .{
-            .name = name,
-            .ns = now - c.last_ns,
-            .instructions = @intCast(instructions),
-        });
+        const pass = for (c.passes.items) |*pass| {
+            if (std.mem.eql(u8, pass.name, name)) break pass;
+        } else new: {
+            const pass = try c.passes.addOne(c.gpa);
+            pass.* = .{ .name = name, .ns = 0, .instructions = 0 };
+            break :new pass;
+        };
+        pass.ns += now - c.last_ns;
+        pass.instructions += @intCast(instructions);
         c.last_ns = now;
         if (c.control.isCancelled()) return error.Cancelled;
     }
@@ -97,7 +104,8 @@ fn decode(scratch: Allocator, bytes: []const u8, e: *abi.Error, clock: *Clock) F
         error.OutOfMemory => return error.OutOfMemory,
         error.InvalidProgram => {
             if (diagnostic.instruction) |i| {
-                const source = program.sources[i];
+                const owner = if (diagnostic.block) |k| &program.blocks[k] else &program;
+                const source = owner.sources[i];
                 if (source != ir.no_source) e.source = source - 1;
             }
             return refuse(e, .verify, &diagnostic);
@@ -109,6 +117,7 @@ fn decode(scratch: Allocator, bytes: []const u8, e: *abi.Error, clock: *Clock) F
 
 fn refuse(e: *abi.Error, phase: abi.Phase, diagnostic: *const diagnostic_file.Diagnostic) Failure {
     if (diagnostic.instruction) |i| e.instruction = i;
+    if (diagnostic.block) |k| e.block = k + 1;
     return failure.say(e, error.BadProgram, phase, "{f}", .{diagnostic.*});
 }
 
@@ -121,101 +130,144 @@ fn compileProgram(
     e: *abi.Error,
     clock: *Clock,
 ) Failure!plans.Plan {
-    // Passes renumber instructions; until the end, "source" is the original instruction + 1.
-    var program = original.*;
-    const origins = try scratch.alloc(u32, program.instructionCount());
-    for (origins, 0..) |*origin, i| origin.* = @intCast(i + 1);
-    program.sources = origins;
-    if (options.optimize) {
-        program = try canonicalise.run(scratch, &program);
-        try clock.done("canonicalise", program.instructionCount());
-        program = try cse.run(scratch, &program);
-        try clock.done("cse", program.instructionCount());
-        program = try fold.run(scratch, &program, options.kernels, e);
-        try clock.done("fold", program.instructionCount());
-    }
-    const live = try dead.run(scratch, &program);
-    try clock.done("dead", program.instructionCount());
-    var regions = if (options.optimize)
-        try fuse.run(scratch, &program, live)
-    else
-        try fuse.single(scratch, &program, live);
-    try clock.done("fuse", regions.units.len);
-    if (options.optimize) {
-        regions = try rematerialise.run(scratch, &program, &regions);
-        try clock.done("rematerialise", regions.units.len);
-    }
-    var lowered = lower.lower(scratch, &program, &regions, options.kernels.isa, e) catch |f| {
-        nameOrigin(e, original, &program);
-        return f;
+    var c: Compiler = .{
+        .kept = kept,
+        .scratch = scratch,
+        .module = try .init(scratch, original),
+        .options = options,
+        .e = e,
+        .clock = clock,
     };
-    try clock.done("lower", lowered.drafts.items.len);
-    var plan = try lower_finish.finish(&lowered);
-    plan.program_instructions = @intCast(original.instructionCount());
-    plan.regions = try describeRegions(kept, &program, &regions);
-    try keep(kept, &plan, original, &program);
-    try clock.done("plan memory", plan.instructions.len);
+    if (options.optimize) try c.rewrite();
+    const is_run = try c.module.findRun(scratch);
+    const planned = try kept.alloc(plans.Plan, original.blocks.len);
+    @memset(planned, .empty);
+    for (planned, c.module.blocks(), is_run[0..planned.len]) |*block, *program, wanted| {
+        if (wanted) block.* = try c.plan(program, planned, .block);
+    }
+    var plan = try c.plan(c.module.root(), planned, .program);
+    plan.program_instructions = c.module.instruction_count;
+    plan.blocks = planned;
     return plan;
 }
 
-/// Turns an instruction of the rewritten program in `e` into one of the program given.
-fn nameOrigin(e: *abi.Error, original: *const Program, program: *const Program) void {
-    if (e.instruction == abi.none_index) return;
-    e.instruction = program.sources[e.instruction] - 1;
-    const source = original.sources[e.instruction];
-    if (source != ir.no_source) e.source = source - 1;
-}
-
-/// Copies what the plan refers to out of the scratch memory, origins translated.
-fn keep(
+const Compiler = struct {
     kept: Allocator,
-    plan: *plans.Plan,
-    original: *const Program,
-    program: *const Program,
-) Allocator.Error!void {
-    const instructions = try kept.dupe(plans.Instruction, plan.instructions);
-    for (instructions) |*instruction| {
-        if (program.sources.len == 0) { // copies of inputs and literals: nothing to name
-            instruction.origin = abi.none_index;
-            instruction.source = abi.none_index;
-            continue;
+    scratch: Allocator,
+    module: Module,
+    options: Options,
+    e: *abi.Error,
+    clock: *Clock,
+
+    /// Every pass goes through all programs before the next one begins.
+    fn rewrite(c: *Compiler) Failure!void {
+        const module = &c.module;
+        for (module.programs) |*program| program.* = try canonicalise.run(c.scratch, program);
+        try c.clock.done("canonicalise", module.instructionCount());
+        for (module.programs) |*program| program.* = try cse.run(c.scratch, program);
+        try c.clock.done("cse", module.instructionCount());
+        for (module.programs) |*program| {
+            program.* = try fold.run(c.scratch, program, c.options.kernels, c.e);
         }
-        const origin = program.sources[instruction.origin] - 1;
-        const source = original.sources[origin];
-        instruction.origin = origin;
-        instruction.source = if (source == ir.no_source) abi.none_index else source - 1;
+        try c.clock.done("fold", module.instructionCount());
     }
-    plan.instructions = instructions;
-    plan.pointers = try kept.dupe(plans.Pointer, plan.pointers);
-    plan.geometries = try dupeAligned(kept, plan.geometries);
-    plan.constants = try dupeAligned(kept, plan.constants);
-    plan.inputs = try kept.dupe(plans.Input, plan.inputs);
-    plan.outputs = try kept.dupe(plans.Output, plan.outputs);
-    plan.storages = try kept.dupe(plans.StorageInfo, plan.storages);
-}
+
+    /// The plan of one program; those of the blocks it runs are in `planned`.
+    fn plan(
+        c: *Compiler,
+        program: *const Program,
+        planned: []const plans.Plan,
+        role: lower_finish.Role,
+    ) Failure!plans.Plan {
+        const scratch = c.scratch;
+        const live = try dead.run(scratch, program);
+        try c.clock.done("dead", program.instructionCount());
+        var regions = if (c.options.optimize)
+            try fuse.run(scratch, program, live)
+        else
+            try fuse.single(scratch, program, live);
+        try c.clock.done("fuse", regions.units.len);
+        if (c.options.optimize) {
+            regions = try rematerialise.run(scratch, program, &regions);
+            try c.clock.done("rematerialise", regions.units.len);
+        }
+        const target: lower.Target = .{
+            .isa = c.options.kernels.isa,
+            .kept = c.kept,
+            .blocks = planned,
+        };
+        var lowered = lower.lower(scratch, program, &regions, target, c.e) catch |f| {
+            c.nameOrigin(program);
+            return f;
+        };
+        try c.clock.done("lower", lowered.drafts.items.len);
+        var finished = try lower_finish.finish(&lowered, role);
+        finished.regions = try c.describeRegions(program, &regions);
+        try c.keep(&finished, program);
+        try c.clock.done("plan memory", finished.instructions.len);
+        return finished;
+    }
+
+    /// Turns an instruction of a rewritten program in the error into one of the file.
+    fn nameOrigin(c: *Compiler, program: *const Program) void {
+        if (c.e.instruction == abi.none_index) return;
+        const origin = c.module.origin(program.sources[c.e.instruction]);
+        c.e.block = origin.block;
+        c.e.instruction = origin.instruction;
+        c.e.source = origin.source;
+    }
+
+    /// Copies what the plan refers to out of the scratch memory, origins translated.
+    fn keep(c: *Compiler, finished: *plans.Plan, program: *const Program) Allocator.Error!void {
+        const kept = c.kept;
+        const instructions = try kept.dupe(plans.Instruction, finished.instructions);
+        for (instructions) |*instruction| {
+            // Copies of inputs and literals in a program without instructions: nothing to name.
+            const origin: modules.Origin = if (program.sources.len == 0) .{
+                .block = 0,
+                .instruction = abi.none_index,
+                .source = abi.none_index,
+            } else c.module.origin(program.sources[instruction.origin]);
+            instruction.block = origin.block;
+            instruction.origin = origin.instruction;
+            instruction.source = origin.source;
+        }
+        finished.instructions = instructions;
+        finished.pointers = try kept.dupe(plans.Pointer, finished.pointers);
+        finished.geometries = try dupeAligned(kept, finished.geometries);
+        finished.controls = try kept.dupe(plans.Control, finished.controls);
+        finished.constants = try dupeAligned(kept, finished.constants);
+        finished.inputs = try kept.dupe(plans.Input, finished.inputs);
+        finished.outputs = try kept.dupe(plans.Output, finished.outputs);
+        finished.storages = try kept.dupe(plans.StorageInfo, finished.storages);
+    }
+
+    fn describeRegions(
+        c: *Compiler,
+        program: *const Program,
+        regions: *const fuse.Regions,
+    ) Allocator.Error![]const plans.Region {
+        var list: std.ArrayList(plans.Region) = .empty;
+        for (regions.units) |unit| {
+            const clones = regions.clones(unit);
+            const members = regions.members(unit);
+            if (clones.len + members.len < 2) continue;
+            const codes = try c.kept.alloc(op.Code, clones.len + members.len);
+            for (codes[0..clones.len], clones) |*code, clone| code.* = program.code(clone);
+            for (codes[clones.len..], members) |*code, member| code.* = program.code(member);
+            const origin = c.module.origin(program.sources[members[members.len - 1].index()]);
+            try list.append(c.kept, .{
+                .block = origin.block,
+                .instruction = origin.instruction,
+                .codes = codes,
+            });
+        }
+        return list.items;
+    }
+};
 
 fn dupeAligned(kept: Allocator, bytes: []align(64) const u8) Allocator.Error![]align(64) const u8 {
     const copy = try kept.alignedAlloc(u8, .@"64", bytes.len);
     @memcpy(copy, bytes);
     return copy;
-}
-
-fn describeRegions(
-    kept: Allocator,
-    program: *const Program,
-    regions: *const fuse.Regions,
-) Allocator.Error![]const plans.Region {
-    var list: std.ArrayList(plans.Region) = .empty;
-    for (regions.units) |unit| {
-        const clones = regions.clones(unit);
-        const members = regions.members(unit);
-        if (clones.len + members.len < 2) continue;
-        const codes = try kept.alloc(op.Code, clones.len + members.len);
-        for (codes[0..clones.len], clones) |*code, clone| code.* = program.code(clone);
-        for (codes[clones.len..], members) |*code, member| code.* = program.code(member);
-        const last = members[members.len - 1];
-        const origin = program.sources[last.index()] - 1;
-        try list.append(kept, .{ .instruction = origin, .codes = codes });
-    }
-    return list.items;
 }

@@ -53,6 +53,10 @@ pub const Message = enum {
     source_out_of_range,
     string_out_of_bounds,
     string_not_utf8,
+    too_many_blocks,
+    section_in_block,
+    block_out_of_bounds,
+    block_depth,
 
     // The verifier.
     alias_not_donated,
@@ -90,6 +94,11 @@ pub const Message = enum {
     bad_window,
     heads_not_multiple,
     bad_count,
+    bad_block,
+    block_inputs,
+    block_outputs,
+    bad_split,
+    bad_length,
 
     /// One sentence, without the place.
     pub fn text(m: Message) []const u8 {
@@ -145,6 +154,9 @@ const texts: std.enums.EnumArray(Message, []const u8) = .init(.{
     .source_out_of_range = "a source location out of range",
     .string_out_of_bounds = "a string outside its section",
     .string_not_utf8 = "a string that is not UTF-8",
+    .too_many_blocks = "more blocks than the limit",
+    .section_in_block = "a section that a block does not have",
+    .block_out_of_bounds = "a block ends behind its section",
     .alias_not_donated = "the alias of an output is not a donated input",
     .alias_type = "an output and its alias have different types",
     .alias_twice = "an input is the alias of two outputs",
@@ -180,6 +192,12 @@ const texts: std.enums.EnumArray(Message, []const u8) = .init(.{
     .bad_window = "a window out of range",
     .heads_not_multiple = "query heads are not a multiple of key heads",
     .bad_count = "a number of elements to keep that the axis does not have",
+    .bad_block = "a block that does not exist or does not come before its user",
+    .block_inputs = "a block whose inputs are not what the instruction gives it",
+    .block_outputs = "a block whose outputs are not what the instruction needs",
+    .block_depth = "blocks inside each other above the limit",
+    .bad_split = "more captures or carries than operands, or a negative number of them",
+    .bad_length = "a number of steps out of range",
 });
 
 pub const Diagnostic = struct {
@@ -189,12 +207,15 @@ pub const Diagnostic = struct {
     /// Byte in the whole program where the fault was seen; 0 in the verifier.
     offset: u64 = 0,
     instruction: ?u32 = null,
+    /// The block that is wrong; null: the program itself.
+    block: ?u32 = null,
     /// In the verifier: the operand or, for `result_type`, the result that is wrong.
     operand: ?u32 = null,
 
     /// `instruction 3, operand 1: operands of different dtypes`, or
     /// `section operands, byte 320: ...`.
     pub fn format(d: Diagnostic, writer: *std.Io.Writer) std.Io.Writer.Error!void {
+        if (d.block) |k| try writer.print("block {d}, ", .{k});
         if (d.offset != 0) {
             const name = std.enums.tagName(SectionId, d.section) orelse "unknown";
             try writer.print("section {s}, byte {d}", .{ name, d.offset });

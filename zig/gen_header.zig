@@ -80,7 +80,11 @@ fn writeStruct(w: *Writer, comptime S: type, comptime name: []const u8) Writer.E
             .array => |array| try w.print("    {s} {s}[{d}];\n", .{
                 comptime typeName(array.child), field, array.len,
             }),
-            else => try w.print("    {s} {s};\n", .{ comptime typeName(T), field }),
+            else => {
+                const spelled = comptime typeName(T);
+                const space = if (spelled[spelled.len - 1] == '*') "" else " ";
+                try w.print("    {s}{s}{s};\n", .{ spelled, space, field });
+            },
         }
     }
     try w.print("}} pet_{s}_t;\n\n", .{comptime snakeLower(name)});

@@ -35,8 +35,9 @@ fn writeHead(w: *Writer) Writer.Error!void {
         \\    """One row of the opcode table.
         \\
         \\    `digest` is FNV-1a 64 of the signature. `results` is -1 where an instruction has one
-        \\    result for each operand. `attributes` holds a (name, kind) pair for each attribute, in
-        \\    order; the kinds are int, bool, dtype, float and ints.
+        \\    result for each operand, -2 where the instruction says how many. `attributes` holds a
+        \\    (name, kind) pair for each attribute, in order; the kinds are int, bool, dtype, float
+        \\    and ints.
         \\    """
         \\
         \\    number: int
@@ -112,7 +113,11 @@ fn writeTable(w: *Writer) Writer.Error!void {
 }
 
 fn results(info: op.Info) i32 {
-    return if (info.results == op.results_equal_operands) -1 else info.results;
+    return switch (info.results) {
+        op.results_equal_operands => -1,
+        op.results_declared => -2,
+        else => |count| count,
+    };
 }
 
 fn writeRow(w: *Writer, info: op.Info) Writer.Error!void {

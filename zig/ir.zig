@@ -131,6 +131,12 @@ pub const Location = struct { file: []const u8, function: []const u8, line: u32 
 /// `Program.sources` of an instruction whose line nobody knows.
 pub const no_source: u32 = 0;
 
+/// What running a block can do, the blocks that it runs included.
+pub const BlockFacts = struct {
+    may_fail: bool,
+    has_effect: bool,
+};
+
 /// Where a value comes from.
 pub const Definition = union(enum) {
     input: InputId,
@@ -161,6 +167,11 @@ pub const Program = struct {
     /// By instruction: a location's index + 1, or `no_source`.
     sources: []const u32,
     locations: []const Location,
+    /// Programs that instructions run by number. The list of the root serves its blocks as well:
+    /// block k runs only blocks below k, and has no list of its own.
+    blocks: []const Program = &.{},
+    /// What running each block of the root's list can do; passes carry it along.
+    block_facts: []const BlockFacts = &.{},
     /// BLAKE2b-128 of the hashed bytes the program was decoded from.
     digest: [16]u8 = @splat(0),
 
@@ -262,9 +273,49 @@ pub const Program = struct {
     pub fn mayFail(p: *const Program, i: InstructionId) bool {
         const c = p.code(i);
         if (!c.traits().may_fail) return false;
+        // Nobody knows whether a loop ends.
+        if (c.traits().region) return c == .@"while" or p.anyBlock(i, "may_fail");
         if (!hasAttribute(c, "mode")) return true;
         const mode = p.attr(i, "mode");
         return mode == @backingInt(IndexMode.raise) or mode == @backingInt(IndexMode.strict);
+    }
+
+    /// Running the instruction does something besides giving results.
+    pub fn hasEffect(p: *const Program, i: InstructionId) bool {
+        const traits = p.code(i).traits();
+        return traits.effect or (traits.region and p.anyBlock(i, "has_effect"));
+    }
+
+    fn anyBlock(p: *const Program, i: InstructionId, comptime fact: []const u8) bool {
+        var numbers = p.blockNumbers(i);
+        while (numbers.next()) |k| {
+            if (@field(p.block_facts[@intCast(k)], fact)) return true;
+        }
+        return false;
+    }
+
+    /// The blocks that an instruction runs; none if it is no region.
+    pub fn blockNumbers(p: *const Program, i: InstructionId) BlockNumbers {
+        return .{ .code = p.code(i), .words = p.attrWords(i) };
+    }
+};
+
+/// Goes through the blocks of an instruction.
+pub const BlockNumbers = struct {
+    code: op.Code,
+    words: []const i64,
+    position: usize = 0,
+
+    pub fn next(n: *BlockNumbers) ?i64 {
+        const words = switch (n.code) {
+            .@"switch" => attrOf(.@"switch", n.words, "blocks"),
+            .@"while" => n.words[0..2], // condition and body
+            .scan => n.words[0..1],
+            else => return null,
+        };
+        if (n.position == words.len) return null;
+        n.position += 1;
+        return words[n.position - 1];
     }
 };
 

@@ -34,6 +34,8 @@ pub const Builder = struct {
     result_counts: std.ArrayList(u32) = .empty,
     sources: std.ArrayList(u32) = .empty,
     locations: []const ir.Location = &.{},
+    blocks: []const Program = &.{},
+    block_facts: []const ir.BlockFacts = &.{},
     digest: [16]u8 = @splat(0),
 
     /// A value of the program being written; not its number in the finished program.
@@ -72,6 +74,8 @@ pub const Builder = struct {
         var b: Builder = .init(arena);
         b.source = source;
         b.locations = source.locations;
+        b.blocks = source.blocks;
+        b.block_facts = source.block_facts;
         b.digest = source.digest;
         try b.types.appendSlice(arena, source.types);
         try b.type_map.ensureTotalCapacity(arena, @intCast(source.types.len));
@@ -137,9 +141,9 @@ pub const Builder = struct {
 
     /// Appends an instruction; returns its first result, the others follow it.
     pub fn emit(b: *Builder, instruction: Instruction) Allocator.Error!Value {
-        const results = instruction.code.resultCount(instruction.operands.len);
-        assert(instruction.result_types.len == results);
-        assert(results > 0);
+        const results = instruction.result_types.len;
+        const expected = instruction.code.resultCount(instruction.operands.len) orelse results;
+        assert(results == expected);
         try b.codes.append(b.arena, instruction.code);
         try b.operand_start.append(b.arena, @intCast(b.operands.items.len));
         try b.operands.appendSlice(b.arena, instruction.operands);
@@ -251,6 +255,8 @@ pub const Builder = struct {
             .outputs = final_outputs,
             .sources = b.sources.items,
             .locations = b.locations,
+            .blocks = b.blocks,
+            .block_facts = b.block_facts,
             .digest = b.digest,
         };
     }

@@ -12,7 +12,9 @@ const table: KernelTable = .{ .run = entries() };
 
 fn entries() [Kernel.count]@import("cpu/kernel_abi.zig").KernelFn {
     var run: [Kernel.count]@import("cpu/kernel_abi.zig").KernelFn = undefined;
-    for (std.enums.values(Kernel)) |kernel| run[@backingInt(kernel)] = family(kernel).run;
+    for (std.enums.values(Kernel)) |kernel| {
+        if (kernel != .control) run[@backingInt(kernel)] = family(kernel).run;
+    }
     return run;
 }
 
@@ -37,6 +39,7 @@ fn family(comptime kernel: Kernel) type {
         .attention_grad => @import("cpu/attention_grad.zig"),
         .cross_entropy => @import("cpu/cross_entropy.zig"),
         .linalg => @import("cpu/linalg.zig"),
+        .control => @compileError("not a kernel"),
     };
 }
 

@@ -13,6 +13,7 @@ const kernel_abi = @import("cpu/kernel_abi.zig");
 const kernels = @import("lower_kernels.zig");
 const needs_file = @import("lower_needs.zig");
 const op = @import("op.zig");
+const plans = @import("plan.zig");
 const regions = @import("lower_region.zig");
 const views = @import("lower_view.zig");
 const Isa = @import("cpu/isa.zig").Isa;
@@ -50,6 +51,8 @@ pub const Draft = struct {
     work: kernel_abi.Work,
     origin: u32,
     may_fail: bool,
+    /// Keeps its place among the other drafts that say so.
+    has_effect: bool,
     /// Bit k: a result of equal size may take the place of operand k.
     in_place: u64,
 };
@@ -58,6 +61,15 @@ pub const Options = struct {
     /// Bits of `in_place`; operands beyond 64 are never taken over.
     in_place: u64 = 0,
     may_fail: bool = false,
+    has_effect: bool = false,
+};
+
+pub const Target = struct {
+    isa: Isa,
+    /// Owns the contents of controls.
+    kept: Allocator,
+    /// Plans of the blocks that the program may run.
+    blocks: []const plans.Plan = &.{},
 };
 
 pub const Lowering = struct {
@@ -65,6 +77,7 @@ pub const Lowering = struct {
     gpa: Allocator,
     program: *const Program,
     isa: Isa,
+    target: Target,
     e: *abi.Error,
     /// By value; storage `none` until it is defined.
     values: []View,
@@ -83,6 +96,7 @@ pub const Lowering = struct {
     /// Hash of a geometry's bytes to its offset.
     geometry_map: std.AutoHashMapUnmanaged(u64, u32) = .empty,
     constants: std.array_list.Aligned(u8, .@"64") = .empty,
+    controls: std.ArrayList(plans.Control) = .empty,
     /// The instruction being lowered.
     origin: InstructionId = .at(0),
 
@@ -210,6 +224,7 @@ pub const Lowering = struct {
             .work = work,
             .origin = @intCast(l.origin.index()),
             .may_fail = options.may_fail,
+            .has_effect = options.has_effect,
             .in_place = options.in_place,
         });
     }
@@ -269,12 +284,12 @@ pub const Lowering = struct {
     }
 };
 
-/// Drafts for the whole program, unit after unit, for kernels compiled for `isa`.
+/// Drafts for the whole program, unit after unit.
 pub fn lower(
     gpa: Allocator,
     program: *const Program,
     region_table: *const fuse.Regions,
-    isa: Isa,
+    target: Target,
     e: *abi.Error,
 ) Error!Lowering {
     const values = try gpa.alloc(View, program.valueCount());
@@ -288,7 +303,8 @@ pub fn lower(
     var l: Lowering = .{
         .gpa = gpa,
         .program = program,
-        .isa = isa,
+        .isa = target.isa,
+        .target = target,
         .e = e,
         .values = values,
         .copies = copies,

@@ -18,8 +18,12 @@ const none = lowering.none;
 /// Where a storage is first written and last used, in the final order.
 const Life = struct { first: u32 = none, last: u32 = 0 };
 
+/// A block's outputs and carries belong to the run: nothing is committed there.
+pub const Role = enum { program, block };
+
 const Finisher = struct {
     l: *Lowering,
+    role: Role,
     gpa: Allocator,
     inputs: []plans.Input,
     outputs: []plans.Output,
@@ -46,9 +50,10 @@ const Finisher = struct {
 };
 
 /// What the executor needs, without timings and diagnostics. `gpa` owns it.
-pub fn finish(l: *Lowering) Error!plans.Plan {
+pub fn finish(l: *Lowering, role: Role) Error!plans.Plan {
     var f: Finisher = .{
         .l = l,
+        .role = role,
         .gpa = l.gpa,
         .inputs = try listInputs(l),
         .outputs = try l.gpa.alloc(plans.Output, l.program.outputs.len),
@@ -117,12 +122,13 @@ fn placeOutputs(f: *Finisher) Error!void {
 }
 
 /// An output may not be written in place where the run could still fail afterwards (or while it is
-/// written), nor where sizes differ or the input was taken by another output.
+/// written; in a block that does no harm), nor where sizes differ or the input was taken by another
+/// output.
 fn dropImpossibleAliases(f: *Finisher) Error!void {
     const l = f.l;
     const fragile = try f.gpa.alloc(bool, l.storages.items.len);
     @memset(fragile, false);
-    var index = f.drafts().len;
+    var index = if (f.role == .program) f.drafts().len else 0;
     while (index > 0) {
         index -= 1;
         const draft = &f.drafts()[index];
@@ -157,7 +163,8 @@ fn refuse(output: *plans.Output, reason: plans.InPlace) void {
     output.in_place = reason;
 }
 
-/// Drafts that overwrite a donated input, and all that follow from them, go to the end.
+/// Drafts that overwrite a donated input, and all that follow from them, go to the end; effects
+/// behind such an effect too.
 fn orderDrafts(f: *Finisher) Error!void {
     const l = f.l;
     const late = try f.gpa.alloc(bool, l.storages.items.len);
@@ -171,10 +178,12 @@ fn orderDrafts(f: *Finisher) Error!void {
     const tail = try f.gpa.alloc(u32, count);
     var early_count: u32 = 0;
     var tail_count: u32 = 0;
+    var is_effect_late = false;
     for (f.drafts(), 0..) |*draft, index| {
-        var is_late = false;
+        var is_late = draft.has_effect and is_effect_late;
         for (f.l.refsOf(draft)) |r| is_late = is_late or late[r.storage];
         if (is_late) {
+            is_effect_late = is_effect_late or draft.has_effect;
             for (f.resultsOf(draft)) |r| late[r.storage] = true;
             tail[tail_count] = @intCast(index);
             tail_count += 1;
@@ -224,6 +233,7 @@ fn takesOver(f: *const Finisher, writer: u32, index: u32) bool {
 
 fn findCommitPoint(f: *Finisher) void {
     f.commit_point = @intCast(f.order.len);
+    if (f.role == .block) return;
     for (f.outputs, f.output_storages) |output, storage| {
         if (output.alias == plans.no_alias) continue;
         const writer = f.l.storages.items[storage].writer;
@@ -313,6 +323,7 @@ fn assemble(f: *Finisher, arena_bytes: u64) Error!plans.Plan {
             .pointer_start = next,
             .geometry = draft.geometry,
             .origin = draft.origin,
+            .block = 0,
             .source = abi.none_index,
             .work = draft.work,
         };
@@ -324,11 +335,13 @@ fn assemble(f: *Finisher, arena_bytes: u64) Error!plans.Plan {
         pointers_max = @max(pointers_max, instruction.pointer_count);
         cost_ns +|= draft.work.cost_ns;
     }
+    const inner = innerNeeds(l);
     return .{
         .arena = undefined, // set by the owner of the allocator
         .instructions = instructions,
         .pointers = pointers[0..next],
         .geometries = l.geometries.items,
+        .controls = l.controls.items,
         .constants = l.constants.items,
         .inputs = f.inputs,
         .outputs = f.outputs,
@@ -336,6 +349,8 @@ fn assemble(f: *Finisher, arena_bytes: u64) Error!plans.Plan {
         .arena_bytes = std.mem.alignForward(u64, arena_bytes, 64),
         .scratch_bytes = std.mem.alignForward(u64, scratch_bytes, 64),
         .pointer_count_max = pointers_max,
+        .table_words = pointers_max + inner.words,
+        .calls_host = inner.calls_host,
         // Dispatching an instruction takes about 50 ns on top of its kernel.
         .cost_ns = cost_ns + 50 * f.order.len,
         .program_instructions = @intCast(l.program.instructionCount()),
@@ -344,6 +359,36 @@ fn assemble(f: *Finisher, arena_bytes: u64) Error!plans.Plan {
         .passes = &.{},
         .regions = &.{},
     };
+}
+
+/// What the blocks inside need: words for the tables of those that run at the same time.
+fn innerNeeds(l: *const Lowering) struct { words: u64, calls_host: bool } {
+    var words: u64 = 0;
+    var calls_host = false;
+    for (l.controls.items) |control| {
+        var own: u64 = 0;
+        switch (control) {
+            .choose => |choose| for (choose.blocks) |k| {
+                own = @max(own, tableWords(l, k));
+            },
+            .loop => |loop| own = tableWords(l, loop.condition) + tableWords(l, loop.body),
+            .scan => |scan| own = tableWords(l, scan.body),
+            .host_call => calls_host = true,
+        }
+        words = @max(words, own);
+    }
+    for (l.program.codes, 0..) |_, i| {
+        var numbers = l.program.blockNumbers(.at(i));
+        while (numbers.next()) |k| {
+            calls_host = calls_host or l.target.blocks[@intCast(k)].calls_host;
+        }
+    }
+    return .{ .words = words, .calls_host = calls_host };
+}
+
+fn tableWords(l: *const Lowering, block: u32) u64 {
+    const plan = &l.target.blocks[block];
+    return plan.baseCount() + plan.table_words;
 }
 
 fn pointerOf(f: *const Finisher, r: Ref) plans.Pointer {

@@ -4,6 +4,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const arg_reduce = @import("cpu/arg_reduce.zig");
 const check = @import("cpu/check.zig");
+const control = @import("lower_control.zig");
 const dot = @import("cpu/dot.zig");
 const elementwise_plan = @import("cpu/elementwise_plan.zig");
 const ir = @import("ir.zig");
@@ -73,6 +74,10 @@ pub fn lowerInstruction(l: *Lowering) Error!void {
         .qr => return linalg.lower(l, .qr),
         .eigh => return linalg.lower(l, .eigh),
         .svd => return linalg.lower(l, .svd),
+        .@"switch" => return control.lowerSwitch(l),
+        .@"while" => return control.lowerWhile(l),
+        .scan => return control.lowerScan(l),
+        .host_call => return control.lowerHostCall(l),
         // The rest is elementwise and was lowered as a region.
         else => return l.unsupported("{s}: no kernel", .{code.info().name}),
     }

@@ -55,8 +55,9 @@ pub const Needs = struct {
             while (k > 0) {
                 k -= 1;
                 const i = members[k];
-                const used = outside[program.result(i, 0).index()] > 0;
-                if (is_region and !used and marks[i.index()] != mark + 1) continue;
+                if (is_region and marks[i.index()] != mark + 1) {
+                    if (outside[program.result(i, 0).index()] == 0) continue;
+                }
                 computed[i.index()] = true;
                 needs.visit(i, marks, mark);
             }

@@ -135,6 +135,11 @@ pub const Code = enum(u16) {
     qr = 259,
     eigh = 260,
     svd = 261,
+    // control
+    @"switch" = 280,
+    @"while" = 281,
+    scan = 282,
+    host_call = 283,
 
     /// The opcode with this number, or null if there is none.
     pub fn fromNumber(number: u16) ?Code {
@@ -156,9 +161,11 @@ pub const Code = enum(u16) {
         return code.info().traits;
     }
 
-    /// Result count of an instruction with this opcode and `operand_count` operands.
-    pub inline fn resultCount(code: Code, operand_count: usize) usize {
+    /// Result count of an instruction with this opcode and `operand_count` operands; null if the
+    /// instruction itself says it and its blocks must agree.
+    pub inline fn resultCount(code: Code, operand_count: usize) ?usize {
         const results = code.info().results;
+        if (results == results_declared) return null;
         return if (results == results_equal_operands) operand_count else results;
     }
 };
@@ -196,6 +203,8 @@ pub const Group = enum {
     neural,
     /// Matrices in the last two axes, float32 or float64.
     linalg,
+    /// Instructions that run blocks, and calls of the host.
+    control,
 };
 
 /// Which dtypes the operands (for `where` and the indexing group: the data operands) may have.
@@ -236,11 +245,17 @@ pub const Traits = packed struct(u16) {
     gather: bool = false,
     /// Writes memory at run-time positions.
     scatter: bool = false,
-    unused: u4 = 0,
+    /// Runs blocks: nested programs, named by number in the attributes.
+    region: bool = false,
+    /// Does something besides giving results: never removed, merged, moved past another effect.
+    effect: bool = false,
+    unused: u2 = 0,
 };
 
 /// `Info.results` of an opcode that has one result for each operand.
 pub const results_equal_operands = 0xffff;
+/// `Info.results` of an opcode whose instructions say how many results they have.
+pub const results_declared = 0xfffe;
 /// `Info.operands_max` of an opcode that takes any number of operands.
 pub const operands_unlimited = 0xffff;
 
@@ -259,15 +274,9 @@ pub const Info = struct {
     in_place_operand: ?u8,
     /// FNV-1a 64 of `signature`.
     digest: u64,
-    /// `name(min..max operands; results; attr:kind, ...)`; results is `n` if equal to the operands.
+    /// `name(min..max operands; results; attr:kind, ...)`; results is `n` if equal to the operands,
+    /// `*` if the instruction says how many.
     signature: []const u8,
-
-    /// The opcode has no effect besides its results. All opcodes are pure today; one that is not
-    /// would be listed here and kept alive by the passes.
-    pub inline fn isPure(info: *const Info) bool {
-        _ = info;
-        return true;
-    }
 
     /// Number of operands if it is fixed.
     pub inline fn fixedOperands(info: *const Info) ?u16 {
@@ -379,8 +388,9 @@ test "numbers, digests and lookups agree" {
     );
     const signature = "barrier(1..65535 operands; n; )";
     try std.testing.expectEqualStrings(signature, Code.barrier.info().signature);
-    try std.testing.expectEqual(@as(usize, 7), Code.barrier.resultCount(7));
-    try std.testing.expectEqual(@as(usize, 2), Code.attention.resultCount(4));
+    try std.testing.expectEqual(7, Code.barrier.resultCount(7));
+    try std.testing.expectEqual(2, Code.attention.resultCount(4));
+    try std.testing.expectEqual(null, Code.scan.resultCount(4));
     try std.testing.expectEqual(std.hash.Fnv1a_64.hash(signature), Code.barrier.info().digest);
 }
 

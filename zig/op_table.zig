@@ -8,6 +8,7 @@ const Group = op.Group;
 const Info = op.Info;
 const Kind = op.Kind;
 const Traits = op.Traits;
+const results_declared = op.results_declared;
 const results_equal_operands = op.results_equal_operands;
 
 /// What the rows below leave at their defaults.
@@ -286,6 +287,30 @@ pub const table = rows: {
         matrices(.qr, .{ .results = 2, .attributes = "complete:bool" }),
         matrices(.eigh, .{ .results = 2 }),
         matrices(.svd, .{ .results = 3 }),
+        row(.@"switch", .control, .{
+            .operands = .{ 1, any_count },
+            .results = results_declared,
+            .attributes = "blocks:ints",
+            .traits = .{ .may_fail = true, .region = true },
+        }),
+        row(.@"while", .control, .{
+            .operands = .{ 0, any_count },
+            .results = results_declared,
+            .attributes = "condition:int, body:int, captures:int",
+            .traits = .{ .may_fail = true, .region = true },
+        }),
+        row(.scan, .control, .{
+            .operands = .{ 0, any_count },
+            .results = results_declared,
+            .attributes = "body:int, captures:int, carries:int, length:int, reverse:bool",
+            .traits = .{ .may_fail = true, .region = true },
+        }),
+        row(.host_call, .control, .{
+            .operands = .{ 0, any_count },
+            .results = 0,
+            .attributes = "id:int",
+            .traits = .{ .may_fail = true, .effect = true },
+        }),
     };
 };
 
@@ -318,8 +343,11 @@ fn matrices(comptime code: Code, comptime options: Options) Info {
 fn row(comptime code: Code, group: Group, comptime options: Options) Info {
     @setEvalBranchQuota(10_000);
     const name = @tagName(code);
-    const equal = options.results == results_equal_operands;
-    const results = if (equal) "n" else decimal(options.results);
+    const results = switch (options.results) {
+        results_equal_operands => "n",
+        results_declared => "*",
+        else => |count| decimal(count),
+    };
     const arity = decimal(options.operands[0]) ++ ".." ++ decimal(options.operands[1]);
     const signature = name ++ "(" ++ arity ++ " operands; " ++ results ++ "; " ++
         options.attributes ++ ")";

@@ -30,10 +30,75 @@ pub const Instruction = struct {
     geometry: u32,
     /// Instruction of the program it came from (the last one of a fused region).
     origin: u32,
+    /// Where that instruction is: 0 for the program itself, k + 1 for block k.
+    block: u32,
     /// Index in the program's table of source locations, or `abi.none_index`.
     source: u32,
     /// Copied from the head of the geometry.
     work: kernel_abi.Work,
+};
+
+/// What the executor does itself. The pointers of such an instruction are its results, its
+/// operands (all dense), and memory of its own for blocks.
+pub const Control = union(enum) {
+    choose: Choose,
+    loop: Loop,
+    scan: Scan,
+    host_call: HostCall,
+};
+
+/// Operands are the index and the inputs of the branches; results are the outputs of one.
+pub const Choose = struct {
+    blocks: []const u32,
+    result_count: u32,
+};
+
+/// Operands are captures and carries; results are carries.
+pub const Loop = struct {
+    condition: u32,
+    body: u32,
+    capture_count: u32,
+    carries: []const Carry,
+    /// Where in the instruction's memory the condition goes.
+    condition_offset: u64,
+};
+
+/// Operands are captures, carries and stacks; results are carries and stacks.
+pub const Scan = struct {
+    body: u32,
+    capture_count: u32,
+    carries: []const Carry,
+    reads: []const Stack,
+    writes: []const Stack,
+    length: u64,
+    reverse: bool,
+};
+
+/// A value handed from step to step.
+pub const Carry = struct {
+    bytes: u64,
+    /// The body may write it where it reads it.
+    in_place: bool,
+    /// Where in the instruction's memory every other step writes it, if not in place.
+    spare: u64,
+};
+
+/// One slice a step; bytes from the slice of one step to that of the next.
+pub const Stack = struct { stride: i64 };
+
+pub const HostCall = struct {
+    id: i64,
+    operands: []const HostOperand,
+};
+
+pub const HostOperand = struct { dtype: DType, dims: []const i64 };
+
+/// The geometry of an instruction of kernel `control`.
+pub const ControlGeometry = extern struct {
+    work: kernel_abi.Work,
+    /// Position in `Plan.controls`.
+    index: u32,
+    reserved: u32 = 0,
 };
 
 pub const Input = struct {
@@ -83,7 +148,7 @@ pub const StorageInfo = struct {
 pub const Pass = struct { name: []const u8, ns: u64, instructions: u32 };
 
 /// A fused region: the names of its opcodes in order.
-pub const Region = struct { instruction: u32, codes: []const op.Code };
+pub const Region = struct { block: u32, instruction: u32, codes: []const op.Code };
 
 pub const Plan = struct {
     /// Owns everything below.
@@ -91,6 +156,10 @@ pub const Plan = struct {
     instructions: []const Instruction,
     pointers: []const Pointer,
     geometries: []align(64) const u8,
+    controls: []const Control,
+    /// By block: its plan. Only the plan of a whole program has them; blocks that nothing runs
+    /// are `empty`.
+    blocks: []const Plan = &.{},
     constants: []align(64) const u8,
     inputs: []const Input,
     outputs: []const Output,
@@ -102,6 +171,11 @@ pub const Plan = struct {
     scratch_bytes: u64,
     /// Largest number of operands and results of any instruction.
     pointer_count_max: u32,
+    /// Words of tables a run needs besides its bases: the addresses of one instruction, and
+    /// likewise bases and tables for the blocks inside.
+    table_words: u64,
+    /// It or a block in it calls the host: never on the caller's thread, who has to answer.
+    calls_host: bool,
     /// Sum over the instructions; decides whether a run stays on the caller's thread.
     cost_ns: u64,
     /// Instructions of the program the plan was made from.
@@ -111,6 +185,29 @@ pub const Plan = struct {
     storages: []const StorageInfo,
     passes: []const Pass,
     regions: []const Region,
+
+    pub const empty: Plan = .{
+        .arena = undefined, // owns nothing
+        .instructions = &.{},
+        .pointers = &.{},
+        .geometries = &.{},
+        .controls = &.{},
+        .constants = &.{},
+        .inputs = &.{},
+        .outputs = &.{},
+        .commit_point = 0,
+        .arena_bytes = 0,
+        .scratch_bytes = 0,
+        .pointer_count_max = 0,
+        .table_words = 0,
+        .calls_host = false,
+        .cost_ns = 0,
+        .program_instructions = 0,
+        .compile_ns = 0,
+        .storages = &.{},
+        .passes = &.{},
+        .regions = &.{},
+    };
 
     pub fn deinit(plan: *Plan) void {
         var arena = plan.arena;

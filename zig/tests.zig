@@ -2,6 +2,7 @@
 
 test {
     _ = @import("compile_test.zig");
+    _ = @import("control_test.zig");
     _ = @import("core_test.zig");
     _ = @import("core_thread_test.zig");
     _ = @import("cpu/arg_reduce.zig");

@@ -4,7 +4,6 @@ const std = @import("std");
 const assert = std.debug.assert;
 const Allocator = std.mem.Allocator;
 const ir = @import("ir.zig");
-const op = @import("op.zig");
 const diagnostic_file = @import("diagnostic.zig");
 const infer_file = @import("verify_infer.zig");
 
@@ -20,9 +19,24 @@ pub const Error = error{
     InvalidProgram,
 };
 
-/// Checks a decoded program. Nothing is kept; `scratch` may be freed as a whole afterwards.
+/// Checks a decoded program and its blocks. Nothing is kept; `scratch` may be freed as a whole
+/// afterwards.
 pub fn verify(scratch: Allocator, p: *const ir.Program, diagnostic: *Diagnostic) Error!void {
     diagnostic.* = .{};
+    for (p.blocks, 0..) |*block, k| {
+        errdefer diagnostic.block = @intCast(k);
+        try verifyOne(scratch, block, p.blocks[0..k], diagnostic);
+    }
+    try verifyOne(scratch, p, p.blocks, diagnostic);
+}
+
+/// A program or a block, which may run `blocks`.
+fn verifyOne(
+    scratch: Allocator,
+    p: *const ir.Program,
+    blocks: []const ir.Program,
+    diagnostic: *Diagnostic,
+) Error!void {
     try verifyInputs(p, diagnostic);
     var operands: std.ArrayList(ir.Type) = .empty;
     defer operands.deinit(scratch);
@@ -31,7 +45,7 @@ pub fn verify(scratch: Allocator, p: *const ir.Program, diagnostic: *Diagnostic)
         if (isPlainElementwise(p, i)) continue;
         try operands.resize(scratch, p.operandsOf(i).len);
         for (operands.items, p.operandsOf(i)) |*t, v| t.* = p.typeOf(v);
-        try verifyInstruction(p, i, operands.items, diagnostic);
+        try verifyInstruction(p, i, operands.items, blocks, diagnostic);
     }
     try verifyOutputs(scratch, p, diagnostic);
 }
@@ -51,9 +65,15 @@ fn verifyInstruction(
     p: *const ir.Program,
     i: ir.InstructionId,
     operands: []const ir.Type,
+    blocks: []const ir.Program,
     diagnostic: *Diagnostic,
 ) Error!void {
-    var check: Check = .{ .code = p.code(i), .operands = operands, .attrs = p.attrWords(i) };
+    var check: Check = .{
+        .code = p.code(i),
+        .operands = operands,
+        .attrs = p.attrWords(i),
+        .blocks = blocks,
+    };
     infer(&check) catch |err| {
         diagnostic.* = .{
             .message = check.message,
@@ -62,12 +82,16 @@ fn verifyInstruction(
         };
         return err;
     };
-    const are_operands = p.code(i).info().results == op.results_equal_operands;
-    assert(are_operands or check.result_count == p.resultCount(i));
+    if (check.result_count != p.resultCount(i)) {
+        // The decoder has looked at all counts but those that follow from blocks.
+        assert(p.code(i).traits().region);
+        diagnostic.* = .{ .message = .result_count, .instruction = @intCast(i.index()) };
+        return error.InvalidProgram;
+    }
     for (0..p.resultCount(i)) |k| {
         const declared = p.typeOf(p.result(i, k));
-        const inferred = if (are_operands) operands[k] else check.results[k].typeOf();
-        if (declared.eql(inferred)) continue;
+        const inferred = check.resultAt(k);
+        if (declared.eql(inferred.typeOf())) continue;
         diagnostic.* = .{
             .message = .result_type,
             .instruction = @intCast(i.index()),

@@ -1,6 +1,7 @@
 //! The type rule of every opcode: operand types and attributes to result types. `Check` holds one
 //! instruction while it is looked at; the rules of the larger families are in
-//! `verify_infer_structure.zig`, `_reduce.zig`, `_indexing.zig`, `_neural.zig` and `_linalg.zig`.
+//! `verify_infer_structure.zig`, `_reduce.zig`, `_indexing.zig`, `_neural.zig`, `_linalg.zig` and
+//! `_control.zig`.
 //!
 //! Operand types are legal (`ir.Type.isLegal`), operand counts and attribute words are as the
 //! opcode's row says; everything else is checked here.
@@ -16,6 +17,7 @@ const reduce = @import("verify_infer_reduce.zig");
 const indexing = @import("verify_infer_indexing.zig");
 const neural = @import("verify_infer_neural.zig");
 const linalg = @import("verify_infer_linalg.zig");
+const control = @import("verify_infer_control.zig");
 
 const DType = dtype.DType;
 const Type = ir.Type;
@@ -39,7 +41,9 @@ pub const Check = struct {
     code: op.Code,
     operands: []const Type,
     attrs: []const i64,
-    /// The inferred results; of `barrier`, whose results are its operands, none.
+    /// The blocks that the instruction may run.
+    blocks: []const ir.Program = &.{},
+    /// What `resultAt` is found from where it does not follow from operands or blocks.
     results: [results_max]Result = undefined,
     result_count: usize = 0,
     message: Message = .none,
@@ -57,6 +61,16 @@ pub const Check = struct {
         @branchHint(.cold);
         c.operand = @intCast(operand);
         return c.fail(message);
+    }
+
+    /// Inferred result k, once `infer` has found no fault.
+    pub fn resultAt(c: *const Check, k: usize) Result {
+        assert(k < c.result_count);
+        if (c.code == .barrier) {
+            const t = c.operands[k];
+            return .{ .dtype = t.dtype, .dims = .from(t.dims) };
+        }
+        return if (c.code.traits().region) control.resultAt(c, k) else c.results[k];
     }
 
     pub inline fn attr(
@@ -163,7 +177,7 @@ pub fn infer(c: *Check) Error!void {
         .pad => structure.pad(c),
         .cast => structure.cast(c),
         .bitcast => structure.bitcast(c),
-        .barrier => {},
+        .barrier => c.result_count = c.operands.len,
         .negative, .abs, .sign, .sqrt, .rsqrt, .cbrt, .square, .reciprocal => unary(c),
         .exp, .exp2, .expm1, .log, .log1p, .log2, .log10 => unary(c),
         .sin, .cos, .tan, .arcsin, .arccos, .arctan => unary(c),
@@ -206,6 +220,10 @@ pub fn infer(c: *Check) Error!void {
         .qr => linalg.qr(c),
         .eigh => linalg.eigh(c),
         .svd => linalg.svd(c),
+        .@"switch" => control.choose(c),
+        .@"while" => control.loop(c),
+        .scan => control.scan(c),
+        .host_call => {},
     };
 }
 

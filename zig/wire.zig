@@ -52,17 +52,12 @@ pub fn decodeWithLimits(
     diagnostic.* = .{};
     var decoder: Decoder = .{
         .arena = arena,
-        .bytes = &.{},
+        .bytes = try aligned(arena, bytes),
         .limits = limits,
         .diagnostic = diagnostic,
         .header = undefined,
     };
-    if (bytes.len < @sizeOf(Header)) return decoder.fail(.truncated, .header, bytes.len);
-    decoder.bytes = try aligned(arena, bytes);
-    try decoder.readHeader();
-    try decoder.readSections();
-    try decoder.checkDigest();
-    return wire_body.decode(&decoder);
+    return decoder.decodeAll();
 }
 
 /// The bytes themselves if records can be read in place, else a copy.
@@ -79,10 +74,20 @@ pub const Decoder = struct {
     limits: wire_format.Limits,
     diagnostic: *Diagnostic,
     header: Header,
+    /// These bytes are a block: a program inside another one.
+    is_block: bool = false,
     /// Contents by id; absent sections are empty.
     sections: [section_slots][]align(8) const u8 = @splat(&.{}),
 
-    const section_slots = @backingInt(SectionId.meta) + 1;
+    const section_slots = @backingInt(SectionId.block_sources) + 1;
+
+    pub fn decodeAll(d: *Decoder) Error!ir.Program {
+        if (d.bytes.len < @sizeOf(Header)) return d.fail(.truncated, .header, d.bytes.len);
+        try d.readHeader();
+        try d.readSections();
+        try d.checkDigest();
+        return wire_body.decode(d);
+    }
 
     /// Fills the diagnostic; `offset` is relative to the whole program.
     pub fn fail(d: *Decoder, message: Message, section: SectionId, offset: u64) Error {
@@ -101,6 +106,8 @@ pub const Decoder = struct {
             .rank_too_large,
             .value_too_large,
             .literal_too_large,
+            .too_many_blocks,
+            .block_depth,
             => error.LimitExceeded,
             else => error.Malformed,
         };
@@ -180,6 +187,9 @@ pub const Decoder = struct {
             if (entry.id < wire_format.hashed_id_end and !id.isKnown()) {
                 return d.fail(.section_unknown, .header, place);
             }
+            if (d.is_block and (id == .blocks or entry.id >= wire_format.hashed_id_end)) {
+                return d.fail(.section_in_block, .header, place);
+            }
             if (entry.offset != end) return d.fail(.section_not_contiguous, .header, place);
             if (entry.bytes > d.bytes.len - end) {
                 return d.fail(.section_out_of_bounds, .header, place);
@@ -223,6 +233,7 @@ pub const Decoder = struct {
 
 test {
     _ = wire_body;
+    _ = @import("wire_blocks.zig");
     _ = diagnostic_file;
     _ = @import("wire_test.zig");
 }

@@ -8,6 +8,7 @@ const ir = @import("ir.zig");
 const ir_builder = @import("ir_builder.zig");
 const op = @import("op.zig");
 const wire = @import("wire.zig");
+const wire_blocks = @import("wire_blocks.zig");
 const wire_format = @import("wire_format.zig");
 
 const DType = dtype.DType;
@@ -28,9 +29,10 @@ pub fn decode(d: *Decoder) Error!ir.Program {
     const body = try readInstructions(d, &listed);
     const outputs = try readOutputs(d);
     const sources = try readSources(d);
+    const blocks = try wire_blocks.read(d, sources.locations);
     assert(body.codes.len == h.instruction_count);
     assert(sources.sources.len == h.instruction_count);
-    return .{
+    const program: ir.Program = .{
         .types = types.types,
         .value_types = value_types,
         .inputs = inputs,
@@ -45,8 +47,11 @@ pub fn decode(d: *Decoder) Error!ir.Program {
         .outputs = outputs,
         .sources = sources.sources,
         .locations = sources.locations,
+        .blocks = blocks,
         .digest = h.digest,
     };
+    if (!d.is_block) try wire_blocks.checkNumbers(d, &program);
+    return program;
 }
 
 fn checkCounts(d: *Decoder) Error!void {
@@ -55,10 +60,6 @@ fn checkCounts(d: *Decoder) Error!void {
     if (h.value_count > d.limits.value_count_max) return d.fail(.too_many_values, .header, place);
     const given = @as(u64, h.input_count) + h.literal_count;
     if (given > h.value_count) return d.fail(.count_mismatch, .header, place);
-    // Every instruction has a result, so this bounds the instructions as well.
-    if (h.instruction_count > h.value_count - given) {
-        return d.fail(.count_mismatch, .header, place);
-    }
 }
 
 fn readOpcodes(d: *Decoder, listed: *[op.count]bool) Error!void {
@@ -155,7 +156,9 @@ fn readInputs(
     var next: u64 = 0;
     for (inputs, entries, value_types[0..entries.len], 0..) |*input, entry, t, i| {
         const flags: ir.InputFlags = @bitCast(entry.flags);
-        if (!areFlagsLegal(flags)) return d.failAt(.bad_flags, .inputs, size, i);
+        if (!areFlagsLegal(flags) or (d.is_block and entry.flags != 0)) {
+            return d.failAt(.bad_flags, .inputs, size, i);
+        }
         input.* = .{ .flags = flags };
         if (entry.data_index != (if (flags.constant) constant_count else 0)) {
             return d.failAt(.bad_data_index, .inputs, size, i);
@@ -307,9 +310,8 @@ fn checkEntry(
     {
         return failInstruction(d, .operand_count, i);
     }
-    if (entry.result_count != code.resultCount(entry.operand_count) or
-        entry.result_count > d.limits.result_count_max)
-    {
+    const result_count = code.resultCount(entry.operand_count) orelse entry.result_count;
+    if (entry.result_count != result_count or entry.result_count > d.limits.result_count_max) {
         return failInstruction(d, .result_count, i);
     }
     if (entry.attr_words > d.limits.attr_words_max) return failInstruction(d, .attr_words, i);
@@ -343,7 +345,7 @@ fn readOutputs(d: *Decoder) Error![]const ir.Output {
         if (entry.value >= d.header.value_count) {
             return d.failAt(.output_out_of_range, .outputs, size, i);
         }
-        if (entry.alias > d.header.input_count) {
+        if (entry.alias > d.header.input_count or (d.is_block and entry.alias != 0)) {
             return d.failAt(.alias_out_of_range, .outputs, size, i);
         }
         output.* = .{

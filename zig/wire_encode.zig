@@ -14,18 +14,28 @@ const SectionId = wire_format.SectionId;
 const Bytes = std.array_list.Aligned(u8, .@"8");
 
 /// The bytes of a program, sealed. Every section is present but strings, sources and meta when the
-/// program has no locations.
+/// program has no locations, and blocks when it has none.
 pub fn encode(arena: Allocator, p: *const ir.Program) Allocator.Error![]align(8) u8 {
+    return encodeOne(arena, p, false);
+}
+
+fn encodeOne(
+    arena: Allocator,
+    p: *const ir.Program,
+    is_block: bool,
+) Allocator.Error![]align(8) u8 {
     var sections: [wire_format.limits.section_count_max]Contents = undefined;
     var count: usize = 0;
     const ids = [_]SectionId{
-        .opcodes,      .types,    .dims,  .value_types, .inputs,    .literals,
-        .instructions, .operands, .attrs, .outputs,     .constants, .strings,
-        .sources,
+        .opcodes,      .types,    .dims,          .value_types, .inputs,    .literals,
+        .instructions, .operands, .attrs,         .outputs,     .constants, .blocks,
+        .strings,      .sources,  .block_sources,
     };
     for (ids) |id| {
         const hashed = @backingInt(id) < wire_format.hashed_id_end;
-        if (!hashed and p.locations.len == 0) continue;
+        if (!hashed and (is_block or p.locations.len == 0)) continue;
+        const needs_blocks = id == .blocks or id == .block_sources;
+        if (needs_blocks and p.blocks.len == 0) continue;
         sections[count] = .{ .id = @backingInt(id), .bytes = try section(arena, p, id) };
         count += 1;
     }
@@ -145,6 +155,12 @@ fn section(arena: Allocator, p: *const ir.Program, id: SectionId) Allocator.Erro
             try out.appendSlice(arena, location.function);
         },
         .sources => try writeSources(arena, &out, p),
+        .blocks => for (p.blocks) |*block| {
+            try out.appendSlice(arena, try encodeOne(arena, block, true));
+        },
+        .block_sources => for (p.blocks) |*block| {
+            try out.appendSlice(arena, std.mem.sliceAsBytes(block.sources));
+        },
         .meta, .header, _ => {},
     }
     return out.items;

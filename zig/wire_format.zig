@@ -32,6 +32,9 @@ pub const Limits = struct {
     literal_bytes_max: u64 = 4096,
     element_count_max: u64 = ir.element_count_max,
     tensor_bytes_max: u64 = ir.tensor_bytes_max,
+    block_count_max: u64 = 1 << 16,
+    /// Blocks that run inside each other, the root not counted.
+    block_depth_max: u64 = 64,
 };
 
 pub const limits: Limits = .{};
@@ -49,16 +52,18 @@ pub const SectionId = enum(u32) {
     attrs = 9,
     outputs = 10,
     constants = 11,
+    blocks = 12,
     strings = 64,
     sources = 65,
     meta = 66,
+    block_sources = 67,
     /// Not a section: what a diagnostic about the header or the section table says.
     header = 0,
     _,
 
     pub fn isKnown(id: SectionId) bool {
         const n = @backingInt(id);
-        return (n >= 1 and n <= 11) or (n >= 64 and n <= 66);
+        return (n >= 1 and n <= 12) or (n >= 64 and n <= 67);
     }
 };
 

@@ -82,6 +82,10 @@ fn onSignal(signal: std.posix.SIG) callconv(.c) void {
     abort();
 }
 
+fn onTimer(_: std.posix.SIG) callconv(.c) void {
+    if (executes) wire_fuzz_execute.watchdog.bark();
+}
+
 pub fn main(init: std.process.Init) !void {
     const arena = init.arena.allocator();
     const options = try parse(try init.minimal.args.toSlice(arena));
@@ -143,6 +147,12 @@ fn installHandlers() void {
         .mask = std.posix.sigemptyset(),
         .flags = std.posix.SA.RESETHAND,
     };
+    const bark: std.posix.Sigaction = .{
+        .handler = .{ .handler = onTimer },
+        .mask = std.posix.sigemptyset(),
+        .flags = std.posix.SA.RESTART,
+    };
+    std.posix.sigaction(.VTALRM, &bark, null);
     for ([_]std.posix.SIG{ .SEGV, .BUS, .ILL, .FPE, .ALRM }) |signal| {
         std.posix.sigaction(signal, &action, null);
     }
@@ -223,7 +233,7 @@ fn runCase(
         .refused => return,
         .too_large => {},
         .completed => statistics.completed += 1,
-        .failed => statistics.failed += 1,
+        .failed, .cancelled => statistics.failed += 1,
         .overrun => return error.Overrun,
         .differs => return error.Differs,
     }

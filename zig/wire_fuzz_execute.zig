@@ -9,6 +9,7 @@ const Allocator = std.mem.Allocator;
 const abi = @import("abi_types.zig");
 const compile = @import("compile.zig");
 const executor = @import("cpu/executor.zig");
+const kernel_abi = @import("cpu/kernel_abi.zig");
 const ir = @import("ir.zig");
 const kernel_table = @import("cpu/kernel_table.zig");
 const plans = @import("plan.zig");
@@ -31,6 +32,8 @@ pub const Outcome = enum {
     completed,
     /// The run ended with an error that it is allowed to end with.
     failed,
+    /// It took too long and was cancelled: a loop that was broken need not end.
+    cancelled,
     /// A kernel wrote behind its memory.
     overrun,
     /// Two runs that must give the same bits did not.
@@ -38,7 +41,12 @@ pub const Outcome = enum {
 };
 
 /// What one run left behind.
-const Result = struct { outcome: Outcome, outputs: []const []const u8 };
+const Result = struct {
+    outcome: Outcome,
+    outputs: []const []const u8,
+    /// Which calls in which order on which data.
+    host_calls: u64 = 0,
+};
 
 const RunOptions = struct { fill: u8, in_place: bool };
 
@@ -75,7 +83,10 @@ pub const Executor = struct {
             const reused: RunOptions = .{ .fill = 0, .in_place = true };
             const first = try x.run(arena.allocator(), &plan, inputs.?, fresh);
             const second = try x.run(arena.allocator(), &plan, inputs.?, reused);
-            if (first.outcome == .overrun or second.outcome == .overrun) return .overrun;
+            for ([_]Result{ first, second }) |result| switch (result.outcome) {
+                .overrun, .cancelled => return result.outcome,
+                else => {},
+            };
             if (!areEqual(first, second)) return .differs;
             if (last) |result| {
                 if (isExact(program) and !areEqual(result, first)) return .differs;
@@ -131,13 +142,17 @@ pub const Executor = struct {
         const stride = std.mem.alignForward(u64, plan.scratch_bytes, 64);
         const scratch = try memory.take(2 * stride);
         var control: Control = .{};
+        var host: HostLog = .{};
+        watchdog.watch(&control);
+        defer watchdog.stop();
         var execution: executor.Execution = .{
             .plan = plan,
             .table = x.kernels.table,
             .pool = &x.pool,
             .control = &control,
+            .host = .{ .context = &host, .call = HostLog.note },
             .bases = bases,
-            .pointers = try arena.alloc([*]u8, plan.pointer_count_max),
+            .words = try arena.alloc(u64, @intCast(plan.table_words)),
             .scratch = scratch.ptr,
             .scratch_stride = stride,
             .worker_count = 1,
@@ -145,9 +160,60 @@ pub const Executor = struct {
         const outcome = execution.run();
         if (!memory.isWhole()) return .{ .outcome = .overrun, .outputs = &.{} };
         return switch (outcome) {
-            .completed => .{ .outcome = .completed, .outputs = outputs },
-            .cancelled, .failed => .{ .outcome = .failed, .outputs = &.{} },
+            .completed => .{ .outcome = .completed, .outputs = outputs, .host_calls = host.hash },
+            .cancelled => .{ .outcome = .cancelled, .outputs = &.{} },
+            // What was called before the failure depends on the order of the plan.
+            .failed => .{ .outcome = .failed, .outputs = &.{} },
         };
+    }
+};
+
+/// Answers every call and remembers what it was.
+const HostLog = struct {
+    hash: u64 = 0,
+
+    fn note(context: *anyopaque, request: executor.HostRequest) kernel_abi.Status {
+        const log: *HostLog = @ptrCast(@alignCast(context));
+        var hasher: std.hash.Wyhash = .init(log.hash);
+        hasher.update(std.mem.asBytes(&request.call.id));
+        for (request.call.operands, request.operands) |operand, data| {
+            const t: ir.Type = .{ .dtype = operand.dtype, .dims = operand.dims };
+            hasher.update(data[0..@intCast(t.byteCount())]);
+        }
+        log.hash = hasher.final();
+        return .{};
+    }
+};
+
+/// Cancels a run after a moment, by the signal of a timer that the fuzzer's own alarm leaves free.
+pub const watchdog = struct {
+    const run_ms_max = 200;
+    var watched: std.atomic.Value(?*Control) = .init(null);
+
+    const Time = extern struct { seconds: c_long, microseconds: c_long };
+    const Timer = extern struct { interval: Time, value: Time };
+    extern "c" fn setitimer(which: c_int, new: *const Timer, old: ?*Timer) c_int;
+
+    fn watch(control: *Control) void {
+        watched.store(control, .release);
+        set(run_ms_max);
+    }
+
+    fn stop() void {
+        set(0);
+        watched.store(null, .release);
+    }
+
+    fn set(milliseconds: c_long) void {
+        const zero: Time = .{ .seconds = 0, .microseconds = 0 };
+        const value: Time = .{ .seconds = 0, .microseconds = milliseconds * 1000 };
+        const virtual = 1; // counts the time this process computes
+        _ = setitimer(virtual, &.{ .interval = zero, .value = value }, null);
+    }
+
+    /// For a signal handler.
+    pub fn bark() void {
+        if (watched.load(.acquire)) |control| _ = control.cancel();
     }
 };
 
@@ -193,6 +259,10 @@ fn randomInputs(
 
 fn areEqual(a: Result, b: Result) bool {
     if (a.outcome != b.outcome) return false;
+    if (a.host_calls != b.host_calls) {
+        std.debug.print("host calls differ\n", .{});
+        return false;
+    }
     for (a.outputs, b.outputs, 0..) |x, y, n| {
         if (std.mem.eql(u8, x, y)) continue;
         std.debug.print("output {d} differs\n", .{n});
@@ -203,6 +273,7 @@ fn areEqual(a: Result, b: Result) bool {
 
 /// No value is a float, so that every plan gives the same bits.
 fn isExact(program: *const ir.Program) bool {
+    for (program.blocks) |*block| if (!isExact(block)) return false;
     for (program.value_types) |t| {
         if (program.types[t.index()].dtype.isFloat()) return false;
     }

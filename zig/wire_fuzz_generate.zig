@@ -4,6 +4,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const Allocator = std.mem.Allocator;
+const control = @import("wire_fuzz_generate_control.zig");
 const dtype = @import("dtype.zig");
 const ir = @import("ir.zig");
 const op = @import("op.zig");
@@ -27,16 +28,26 @@ pub fn program(
     random: std.Random,
     instruction_count: usize,
 ) Allocator.Error!ir.Program {
-    var g: Generator = .{ .arena = arena, .random = random, .b = .init(arena) };
+    var blocks: std.ArrayList(ir.Program) = .empty;
+    var g: Generator = .{
+        .arena = arena,
+        .random = random,
+        .b = .init(arena),
+        .blocks = &blocks,
+    };
     try g.addInputs();
     for (0..instruction_count) |_| try g.addInstruction();
     return g.finish();
 }
 
-const Generator = struct {
+pub const Generator = struct {
     arena: Allocator,
     random: std.Random,
     b: Builder,
+    /// Blocks of the whole program so far.
+    blocks: *std.ArrayList(ir.Program),
+    /// 0 in the root, 1 in its blocks.
+    depth: u32 = 0,
     values: std.ArrayList(Value) = .empty,
     inputs: std.ArrayList(Value) = .empty,
     operands: std.ArrayList(Value) = .empty,
@@ -71,8 +82,9 @@ const Generator = struct {
         }
     }
 
-    fn addInstruction(g: *Generator) Allocator.Error!void {
+    pub fn addInstruction(g: *Generator) Allocator.Error!void {
         const info = op.table[g.random.uintLessThan(usize, op.count)];
+        if (info.traits.region and g.depth == control.depth_max) return;
         g.operands.clearRetainingCapacity();
         g.words.clearRetainingCapacity();
         try g.choose(info);
@@ -82,13 +94,12 @@ const Generator = struct {
             .code = info.code,
             .operands = types.items,
             .attrs = g.words.items,
+            .blocks = g.blocks.items,
         };
         verify.infer(&check) catch return; // made up badly: this one is left out
         var results: std.ArrayList(ir.TypeId) = .empty;
-        if (info.results == op.results_equal_operands) {
-            for (g.operands.items) |v| try results.append(g.arena, g.b.typeId(v));
-        }
-        for (check.results[0..check.result_count]) |*result| {
+        for (0..check.result_count) |k| {
+            const result = check.resultAt(k);
             const t = result.typeOf();
             if (t.elementCount() > element_count_max) return;
             try results.append(g.arena, try g.b.internType(t.dtype, t.dims));
@@ -112,6 +123,7 @@ const Generator = struct {
             const v = g.values.items[g.random.uintLessThan(usize, g.values.items.len)];
             try outputs.append(g.arena, .{ .value = v, .alias = g.aliasFor(v, outputs.items) });
         }
+        g.b.blocks = g.blocks.items;
         return g.b.finish(outputs.items);
     }
 
@@ -188,6 +200,7 @@ const Generator = struct {
             },
             .neural => try g.chooseNeural(info.code),
             .linalg => try g.chooseMatrices(info.code),
+            .control => try control.choose(g, info.code),
         }
     }
 
@@ -386,7 +399,7 @@ const Generator = struct {
         try g.word(g.small(0, 3));
     }
 
-    fn push(g: *Generator, v: Value) Allocator.Error!void {
+    pub fn push(g: *Generator, v: Value) Allocator.Error!void {
         try g.operands.append(g.arena, v);
     }
 
@@ -395,7 +408,7 @@ const Generator = struct {
     }
 
     /// An operand of exactly this type: one that exists, or a new literal.
-    fn pushType(g: *Generator, element: DType, dims: Dims) Allocator.Error!void {
+    pub fn pushType(g: *Generator, element: DType, dims: Dims) Allocator.Error!void {
         const wanted: ir.Type = .{ .dtype = element, .dims = dims.slice() };
         if (g.random.uintLessThan(u8, 4) != 0) {
             var n = g.values.items.len;
@@ -427,7 +440,7 @@ const Generator = struct {
     }
 
     /// A value of the domain with at least `rank_min` axes.
-    fn anyValue(g: *Generator, domain: op.Domain, rank_min: usize) Allocator.Error!Value {
+    pub fn anyValue(g: *Generator, domain: op.Domain, rank_min: usize) Allocator.Error!Value {
         for (0..8) |_| {
             const v = g.values.items[g.random.uintLessThan(usize, g.values.items.len)];
             const t = g.b.typeOf(v);
@@ -441,7 +454,7 @@ const Generator = struct {
         return v;
     }
 
-    fn anyDType(g: *Generator, domain: op.Domain) DType {
+    pub fn anyDType(g: *Generator, domain: op.Domain) DType {
         if (isIn(.f32, domain) and g.random.boolean()) return .f32;
         while (true) {
             const number = g.random.uintLessThan(u8, DType.count);
@@ -456,7 +469,7 @@ const Generator = struct {
         return extents[n % extents.len];
     }
 
-    fn anyDims(g: *Generator, rank_max: usize) Dims {
+    pub fn anyDims(g: *Generator, rank_max: usize) Dims {
         var dims: Dims = .{};
         for (0..g.random.uintAtMost(usize, rank_max)) |_| dims.append(g.anyExtent());
         return dims;
@@ -498,15 +511,15 @@ const Generator = struct {
         try g.ints(order.buffer[0..g.random.uintAtMost(usize, order.len)]);
     }
 
-    fn small(g: *Generator, low: i64, high: i64) i64 {
+    pub fn small(g: *Generator, low: i64, high: i64) i64 {
         return g.random.intRangeAtMost(i64, low, @max(low, high));
     }
 
-    fn word(g: *Generator, value: i64) Allocator.Error!void {
+    pub fn word(g: *Generator, value: i64) Allocator.Error!void {
         try g.words.append(g.arena, value);
     }
 
-    fn ints(g: *Generator, list: []const i64) Allocator.Error!void {
+    pub fn ints(g: *Generator, list: []const i64) Allocator.Error!void {
         try g.word(@intCast(list.len));
         try g.words.appendSlice(g.arena, list);
     }

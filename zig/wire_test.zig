@@ -63,6 +63,39 @@ pub fn sample(arena: Allocator) Allocator.Error!ir.Program {
     return b.finish(&.{ .{ .value = total }, .{ .value = sum, .alias = .at(0) } });
 }
 
+/// Three blocks of one input: -x, x * x, and one of them by an index of 1.
+fn blocks(arena: Allocator) ![]const ir.Program {
+    const made = try arena.alloc(ir.Program, 3);
+    for (made[0..2], [_]op.Code{ .negative, .square }) |*block, code| {
+        var b: ir.Builder = .init(arena);
+        const t = try b.internType(.f32, &.{});
+        const x = try b.addInput(t, .{});
+        const y = try b.emit(.{
+            .code = code,
+            .operands = &.{x},
+            .result_types = &.{t},
+            .source = 2,
+        });
+        block.* = try b.finish(&.{.{ .value = y }});
+    }
+    var b: ir.Builder = .init(arena);
+    const t = try b.internType(.f32, &.{});
+    const integer = try b.internType(.i64, &.{});
+    const x = try b.addInput(t, .{});
+    const one = try arena.alignedAlloc(u8, .@"8", 8);
+    std.mem.writeInt(i64, one[0..8], 1, .little);
+    const index = try b.addLiteral(integer, one);
+    const y = try b.emit(.{
+        .code = .@"switch",
+        .operands = &.{ index, x },
+        .attrs = try ir_builder.attrWords(arena, .@"switch", .{ .blocks = &.{ 0, 1 } }),
+        .result_types = &.{t},
+        .source = 1,
+    });
+    made[2] = try b.finish(&.{.{ .value = y }});
+    return made;
+}
+
 /// Good bytes taken apart: sections may be changed before they are put together again.
 const Parts = struct {
     arena: Allocator,
@@ -305,7 +338,7 @@ fn expectCases(cases: []const Case) !void {
 test "faults of the section table" {
     const table = 64;
     try expectCases(&.{
-        case(.word(.header, table, 12), .section_unknown, .header),
+        case(.word(.header, table, 13), .section_unknown, .header),
         case(.word(.header, table, 0), .section_order, .header),
         case(.word(.header, table + 16, 1), .section_order, .header),
         case(.word(.header, table + 4, 1), .reserved_not_zero, .header),
@@ -348,7 +381,7 @@ test "faults of opcodes, types and values" {
         case(.word(.value_types, 0, 5), .type_out_of_range, .value_types),
         case(.size(.value_types, 36), .section_size, .value_types),
         case(.word(.header, 40, 11), .section_size, .value_types),
-        case(.word(.header, 40, 5), .count_mismatch, .header),
+        case(.word(.header, 40, 3), .count_mismatch, .header),
         case(.word(.header, 44, 11), .count_mismatch, .header),
         case(.word(.header, 40, (1 << 24) + 1), .too_many_values, .header),
     });
@@ -436,20 +469,23 @@ test "limits hold at n and refuse n + 1" {
     var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
     defer arena_state.deinit();
     const arena = arena_state.allocator();
-    const p = try sample(arena);
+    var p = try sample(arena);
+    p.blocks = try blocks(arena);
     const bytes = try wire_encode.encode(arena, &p);
     // The highest of each quantity in the sample; constants do not count as program bytes.
     const exact: wire_format.Limits = .{
-        .section_count_max = 13,
+        .section_count_max = 15,
         .program_bytes_max = bytes.len - 64,
         .rank_max = 2,
         .value_count_max = 10,
         .operand_count_max = 3,
         .result_count_max = 2,
-        .attr_words_max = 2,
+        .attr_words_max = 3,
         .literal_bytes_max = 12,
         .element_count_max = 6,
         .tensor_bytes_max = 24,
+        .block_count_max = 3,
+        .block_depth_max = 2,
     };
     var diagnostic: wire.Diagnostic = .{};
     _ = try wire.decodeWithLimits(arena, bytes, exact, &diagnostic);
@@ -464,6 +500,8 @@ test "limits hold at n and refuse n + 1" {
         .literal_bytes_max = .{ Message.literal_too_large, SectionId.literals },
         .element_count_max = .{ Message.value_too_large, SectionId.types },
         .tensor_bytes_max = .{ Message.value_too_large, SectionId.types },
+        .block_count_max = .{ Message.too_many_blocks, SectionId.blocks },
+        .block_depth_max = .{ Message.block_depth, SectionId.blocks },
     };
     inline for (@typeInfo(wire_format.Limits).@"struct".field_names) |name| {
         errdefer std.debug.print("{s}\n", .{name});

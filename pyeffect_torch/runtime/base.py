@@ -71,6 +71,7 @@ class Runtime(ABC):
         name: "cpu", "metal" or "reference".
         mask: this runtime's bit in `Array.flags`, shifted down.
         features: what the machine offers, for diagnostics.
+        host_handlers: by number, what a program's host calls call, with NumPy arrays.
     """
 
     capacity: ClassVar[int] = 64
@@ -84,6 +85,7 @@ class Runtime(ABC):
         self.name = name
         self.flags = self.mask << RUNTIME_SHIFT
         self.features: dict[str, Any] = {}
+        self.host_handlers: dict[int, Callable[..., object]] = {}
         self._lock = threading.Lock()
         self._executables: OrderedDict[tuple[bytes, bool], Executable] = OrderedDict()
         REGISTERED[self.mask] = self

@@ -19,25 +19,21 @@ from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import (
     ArgumentError,
     BackendError,
-    CompileError,
     ExecutionError,
-    IndexOutOfBoundsError,
     InvalidHandleError,
-    UnsupportedError,
 )
 from pyeffect_torch.core.op import Shape
+from pyeffect_torch.runtime import host
 from pyeffect_torch.runtime.base import Runtime, copy_in_pieces
-from pyeffect_torch.runtime.cancel import cancelled_error, current_scope
+from pyeffect_torch.runtime.cancel import current_scope
+from pyeffect_torch.runtime.job_errors import job_error, status_name
 from pyeffect_torch.runtime.native.jobs import Token, abandon, wait
 from pyeffect_torch.runtime.native.loader import load
 from pyeffect_torch.runtime.native.opcodes import OPCODES, STATUSES
 from pyeffect_torch.runtime.wire import Program
 
 _OK = STATUSES["ok"]
-_NONE = 0xFFFFFFFF
 _THREADS_MAX = 256
-_WITH_MODE = frozenset({"take", "take_along_axis", "scatter", "scatter_along_axis"})
-_CHECKS = {1: "no label is active: all of them are ignore_index"}
 
 
 class NativeBuffer:
@@ -111,7 +107,7 @@ class CpuRuntime(Runtime):
     def _check(self, status: int, doing: str) -> None:
         if status != _OK:
             raise BackendError(
-                f"cpu: cannot {doing}: {_status_name(status)}", backend="cpu", operation=doing
+                f"cpu: cannot {doing}: {status_name(status)}", backend="cpu", operation=doing
             )
 
     def has(self, opcode: str) -> bool:
@@ -139,7 +135,7 @@ class CpuRuntime(Runtime):
         status = lib.pet_buffer_create(self.handle, nbytes, out, data)
         if status != _OK:
             raise ExecutionError(
-                f"cpu: cannot allocate {nbytes} bytes: {_status_name(status)}",
+                f"cpu: cannot allocate {nbytes} bytes: {status_name(status)}",
                 "free arrays, or use smaller ones",
                 backend="cpu",
                 operation="upload",
@@ -179,7 +175,7 @@ class CpuRuntime(Runtime):
                 raise
         lib.pet_job_release(job[0])
         if status != _OK:
-            raise _error(ffi, status, error, program, "compile")
+            raise job_error(ffi, status, error, program, "compile")
         return NativeExecutable(self, out[0], program)
 
     def set_threads(self, count: int) -> None:
@@ -242,13 +238,13 @@ class NativeExecutable:
         out = self._ffi.new("uint64_t *")
         status = self._lib.pet_executable_clone(self.handle, out)
         if status != _OK:
-            raise BackendError(f"cpu: cannot clone the program: {_status_name(status)}")
+            raise BackendError(f"cpu: cannot clone the program: {status_name(status)}")
         made = NativeExecutable(self.runtime, out[0], self.program)
         for index, buffer in enumerate(captured):
             status = self._lib.pet_executable_bind(made.handle, first + index, buffer.handle)
             if status != _OK:
                 raise BackendError(
-                    f"cpu: cannot bind captured input {index}: {_status_name(status)}"
+                    f"cpu: cannot bind captured input {index}: {status_name(status)}"
                 )
         return made
 
@@ -267,27 +263,30 @@ class NativeExecutable:
                     self.handle, handles, len(inputs), out, count, 0, out + count, error
                 )
                 if out[count]:
-                    status = wait(ffi, lib, out[count], out, count, error)
+                    status = wait(ffi, lib, out[count], out, count, error, self._answer)
             else:
                 with Token(ffi, lib) as token:
                     status = lib.pet_run_submit(
                         self.handle, handles, len(inputs), out, count, token, out + count, error
                     )
                     if out[count]:
-                        status = wait(ffi, lib, out[count], out, count, error)
+                        status = wait(ffi, lib, out[count], out, count, error, self._answer)
         except BaseException:
             self._give_up(inputs, out)
             raise
         if out[count]:
             lib.pet_job_release(out[count])
         if status != _OK:
-            raise _error(ffi, status, error, origin, "execute")
+            raise job_error(ffi, status, error, origin, "execute")
         for index in self._donated:
             inputs[index].handle = 0  # the core released it
         return [
             NativeBuffer(lib, handle, size)
             for handle, size in zip(ffi.unpack(out, count), self._sizes, strict=True)
         ]
+
+    def _answer(self, job: int) -> None:
+        host.answer(self._ffi, self._lib, job, self.runtime.host_handlers)
 
     def _error_struct(self) -> Any:
         """The error struct of this thread: it is large, and read only after a failure."""
@@ -315,54 +314,6 @@ class NativeExecutable:
         text = self._ffi.new("uint8_t[]", needed[0] + 1)
         self._lib.pet_executable_explain(self.handle, text, needed[0] + 1, needed)
         return json.loads(self._ffi.unpack(self._ffi.cast("char *", text), needed[0]))
-
-
-def _status_name(status: int) -> str:
-    names = {number: name for name, number in STATUSES.items()}
-    return names.get(status, f"status {status}").replace("_", " ")
-
-
-def _error(ffi: Any, status: int, error: Any, program: Program, phase: str) -> Exception:
-    """The exception for a failed job, with the user's line of the instruction."""
-    # By instruction, not by `error.source`: that numbers the lines of the program that was
-    # compiled, which may be another of the same structure.
-    known = error.instruction < len(program.operations)
-    operation = program.operations[error.instruction] if known else ""
-    where = program.sources[error.instruction] if known else None
-    message = ffi.string(ffi.cast("char *", error.message)).decode("utf-8", "replace")
-    context = {"backend": "cpu", "operation": operation, "phase": phase, "details": message}
-    if status == STATUSES["index_out_of_bounds"]:
-        # The core counts in int64: a larger uint64 arrives as the largest.
-        index = f"{error.value} or more" if error.value == 2**63 - 1 else error.value
-        return IndexOutOfBoundsError(
-            f"{operation}: index {index} is out of bounds for axis {error.axis} "
-            f"with extent {error.extent}",
-            'use indices inside the axis, or mode="clip" or mode="fill"'
-            if operation in _WITH_MODE
-            else "use indices inside the axis",
-            where,
-            **context,
-        )
-    if status == STATUSES["execution_failed"]:
-        reason = _CHECKS.get(error.value, f"check {error.value} failed")
-        return ExecutionError(f"{operation}: {reason}", "mend the input data", where, **context)
-    if status == STATUSES["cancelled"]:
-        return cancelled_error()
-    if status == STATUSES["invalid_handle"]:
-        return InvalidHandleError(
-            "an input was deleted or donated", "keep the arrays alive", where, **context
-        )
-    kind = _status_name(status)
-    what = f"cpu: cannot {phase} the program: {message or kind}"
-    if status == STATUSES["unsupported"]:
-        return UnsupportedError(what, "use another runtime", where, **context)
-    mend = (
-        "free memory, or use smaller arrays"
-        if status == STATUSES["out_of_memory"]
-        else ("report this as a defect with the program (et.freeze(f, ...).save(path))")
-    )
-    cls = CompileError if phase == "compile" else ExecutionError
-    return cls(what, mend, where, **context)
 
 
 def _threads_from_environment() -> int:

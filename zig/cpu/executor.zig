@@ -1,9 +1,12 @@
-//! Runs a plan: one pass over its instructions, each cut into tasks that run here or on the pool.
-//! Nothing is allocated. The control is looked at before every instruction and by the tasks; from
-//! the commit point on the run can no longer be cancelled.
+//! Runs a plan: one pass over its instructions, each cut into tasks that run here or on the pool;
+//! blocks run inside their instruction (`executor_control.zig`). Nothing is allocated. The control
+//! is looked at before every instruction and by the tasks; from the commit point on the run can no
+//! longer be cancelled.
 const std = @import("std");
 const assert = std.debug.assert;
+const executor_control = @import("executor_control.zig");
 const kernel_abi = @import("kernel_abi.zig");
+const plans = @import("../plan.zig");
 const KernelTable = @import("kernel_table.zig").KernelTable;
 const Pool = @import("pool.zig").Pool;
 const Plan = @import("../plan.zig").Plan;
@@ -20,8 +23,32 @@ const never_cancelled: u32 = 0;
 pub const Outcome = union(enum) {
     completed,
     cancelled,
-    /// Index in the plan, and what the task reported.
-    failed: struct { instruction: u32, status: kernel_abi.Status },
+    /// The instruction, of the plan or of one of its blocks, and what its task reported.
+    failed: struct { instruction: *const Instruction, status: kernel_abi.Status },
+};
+
+/// A plan that runs, or a block of it, and where its memory is.
+pub const Frame = struct {
+    plan: *const Plan,
+    /// Addresses by `plan.Base`.
+    bases: [][*]u8,
+    /// Room for the addresses of one instruction.
+    pointers: [][*]u8,
+    /// Room for the frames inside.
+    rest: []u64,
+};
+
+pub const HostRequest = struct {
+    call: *const plans.HostCall,
+    instruction: *const Instruction,
+    operands: []const [*]u8,
+};
+
+/// Who answers host calls. Called on the thread of the run, which waits for the answer: a status
+/// without a fault to go on, else the fault that ends the run.
+pub const Host = struct {
+    context: *anyopaque,
+    call: *const fn (context: *anyopaque, request: HostRequest) kernel_abi.Status,
 };
 
 /// Memory and threads of one run.
@@ -31,9 +58,13 @@ pub const Execution = struct {
     pool: *Pool,
     control: *Control,
     /// Addresses by `plan.Base`.
-    bases: []const [*]u8,
-    /// Room for the addresses of one instruction.
-    pointers: [][*]u8,
+    bases: [][*]u8,
+    /// `plan.table_words` at least.
+    words: []u64,
+    /// May be left out if the plan calls no host.
+    host: ?Host = null,
+    /// The instruction a fault came from.
+    culprit: ?*const Instruction = null,
     /// `worker_count` pieces of `scratch_stride` bytes, and one more that any workers beyond that
     /// number (the pool grew since the lease) take turns in.
     scratch: [*]align(64) u8,
@@ -43,30 +74,65 @@ pub const Execution = struct {
 
     pub fn run(x: *Execution) Outcome {
         const plan = x.plan;
+        const frame: Frame = .{
+            .plan = plan,
+            .bases = x.bases,
+            .pointers = @ptrCast(x.words[0..plan.pointer_count_max]),
+            .rest = x.words[plan.pointer_count_max..],
+        };
         for (plan.instructions, 0..) |*instruction, index| {
             if (index == plan.commit_point) {
                 if (!x.control.decide()) return .cancelled;
             } else if (x.control.isCancelled()) return .cancelled;
             const committed = index >= plan.commit_point;
-            const status = x.runInstruction(instruction, committed);
+            const status = x.runInstruction(&frame, instruction, committed);
             if (status.fault != .none and status.fault != .cancelled) {
                 assert(!committed);
-                return .{ .failed = .{ .instruction = @intCast(index), .status = status } };
+                return .{ .failed = .{ .instruction = x.culprit.?, .status = status } };
             }
         }
         return if (x.control.decide()) .completed else .cancelled;
     }
 
+    /// Runs a block whose frame is complete.
+    pub fn runBlock(x: *Execution, frame: *const Frame) kernel_abi.Status {
+        for (frame.plan.instructions) |*instruction| {
+            if (x.control.isCancelled()) return .{ .fault = .cancelled };
+            const status = x.runInstruction(frame, instruction, false);
+            if (status.fault != .none) return status;
+        }
+        return .{};
+    }
+
     fn runInstruction(
         x: *Execution,
+        frame: *const Frame,
         instruction: *const Instruction,
         committed: bool,
     ) kernel_abi.Status {
-        const plan = x.plan;
+        const plan = frame.plan;
         const refs = plan.pointers[instruction.pointer_start..][0..instruction.pointer_count];
-        for (x.pointers[0..refs.len], refs) |*to, ref| to.* = x.bases[ref.base] + ref.offset;
+        for (frame.pointers[0..refs.len], refs) |*to, ref| {
+            to.* = frame.bases[ref.base] + ref.offset;
+        }
+        const status = if (instruction.kernel == .control)
+            executor_control.run(x, frame, instruction)
+        else
+            x.runKernel(frame, instruction, committed);
+        if (status.fault != .none and x.culprit == null) x.culprit = instruction;
+        return status;
+    }
+
+    fn runKernel(
+        x: *Execution,
+        frame: *const Frame,
+        instruction: *const Instruction,
+        committed: bool,
+    ) kernel_abi.Status {
+        const plan = frame.plan;
         var region: Region = .{
             .execution = x,
+            .pointers = frame.pointers.ptr,
             .kernel = x.table.get(instruction.kernel),
             .geometry = @ptrCast(&plan.geometries[instruction.geometry]),
             .cancel = if (committed) &never_cancelled else &x.control.flag,
@@ -83,6 +149,7 @@ pub const Execution = struct {
 /// The tasks of one instruction, and the fault of the lowest of them.
 const Region = struct {
     execution: *Execution,
+    pointers: [*]const [*]u8,
     kernel: kernel_abi.KernelFn,
     geometry: *const anyopaque,
     cancel: *const u32,
@@ -124,7 +191,7 @@ const Region = struct {
             .cancel = r.cancel,
             .status = &status,
         };
-        r.kernel(r.geometry, x.pointers.ptr, task, &context);
+        r.kernel(r.geometry, r.pointers, task, &context);
         if (status.fault == .none) return;
         r.mutex.lock();
         defer r.mutex.unlock();

@@ -22,6 +22,8 @@ pub const Fault = enum(u32) {
     check_failed = 2,
     /// The cancellation token was seen.
     cancelled = 3,
+    /// The host refused to go on; `value` is what it said.
+    host_call_failed = 4,
     _,
 };
 

@@ -26,8 +26,10 @@ pub const Kernel = enum(u16) {
     attention,
     attention_grad,
     linalg,
+    /// No kernel: the executor runs blocks, or the host is asked (`plan.Control`).
+    control = 0xffff,
 
-    pub const count = @typeInfo(Kernel).@"enum".field_names.len;
+    pub const count = @typeInfo(Kernel).@"enum".field_names.len - 1;
 };
 
 pub const KernelTable = extern struct {

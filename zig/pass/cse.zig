@@ -1,7 +1,7 @@
 //! Common subexpressions: of instructions with equal opcode, attributes and operands only the first
 //! is kept. Every opcode is a pure function of its operands, random ones of their key, so equal
-//! ones give equal values. A barrier is never merged: its results are values of their own, and so
-//! is whatever is computed from them.
+//! ones give equal values; what has an effect is left alone. A barrier is never merged: its results
+//! are values of their own, and so is whatever is computed from them.
 const std = @import("std");
 const Allocator = std.mem.Allocator;
 const ir = @import("../ir.zig");
@@ -51,7 +51,8 @@ pub fn run(gpa: Allocator, program: *const Program) Allocator.Error!Program {
         const operand_start: u32 = @intCast(b.operands.items.len);
         const attr_start: u32 = @intCast(b.attrs.items.len);
         const first = try b.copy(i);
-        if (program.code(i).traits().barrier) continue;
+        if (program.code(i).traits().barrier or program.hasEffect(i)) continue;
+        if (program.resultCount(i) == 0) continue;
         if (program.code(i).traits().commutative) sortPair(b.operands.items[operand_start..]);
         const entry = describe(&b, program, i, operand_start, attr_start, first);
         const found = seen.getOrPutAssumeCapacityContext(entry, .{ .b = &b });

@@ -1,11 +1,11 @@
-//! Dead code: which instructions an output needs. An instruction nobody needs is not run, so it
-//! raises nothing either. The answer is a table; the program stays as it is.
+//! Dead code: which instructions an output or an effect needs. An instruction nobody needs is not
+//! run, so it raises nothing either. The answer is a table; the program stays as it is.
 const std = @import("std");
 const Allocator = std.mem.Allocator;
 const ir = @import("../ir.zig");
 const Program = ir.Program;
 
-/// By instruction: true if some output depends on it.
+/// By instruction: true if it has an effect, or if some output or effect depends on it.
 pub fn run(gpa: Allocator, program: *const Program) Allocator.Error![]bool {
     const live = try gpa.alloc(bool, program.instructionCount());
     @memset(live, false);
@@ -14,7 +14,8 @@ pub fn run(gpa: Allocator, program: *const Program) Allocator.Error![]bool {
     var index = live.len;
     while (index > 0) {
         index -= 1;
-        if (!live[index]) continue;
+        if (!live[index] and !program.hasEffect(.at(index))) continue;
+        live[index] = true;
         for (program.operandsOf(.at(index))) |v| mark(program, live, first_result, v);
     }
     return live;

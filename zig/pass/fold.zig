@@ -50,6 +50,7 @@ pub fn run(
 fn isFoldable(program: *const Program, i: ir.InstructionId, known: []const bool) bool {
     const code = program.code(i);
     if (code.traits().barrier or program.mayFail(i) or program.resultCount(i) != 1) return false;
+    if (code.info().group == .control) return false;
     // Counters are made where they are used, cheaper than they could be read.
     if (code == .iota or program.operandsOf(i).len == 0) return false;
     if (program.typeOf(program.result(i, 0)).byteCount() > limits.literal_bytes_max) return false;
@@ -81,11 +82,12 @@ fn evaluate(
     const live = try dead.run(gpa, &folded);
     const units = try fuse.single(gpa, &folded, live);
     var unused: abi.Error = .{};
-    var lowered = lower.lower(gpa, &folded, &units, kernels.isa, &unused) catch |f| switch (f) {
+    const target: lower.Target = .{ .isa = kernels.isa, .kept = gpa };
+    var lowered = lower.lower(gpa, &folded, &units, target, &unused) catch |f| switch (f) {
         error.OutOfMemory => return error.OutOfMemory,
         error.Unsupported => return null,
     };
-    const plan = try lower_finish.finish(&lowered);
+    const plan = try lower_finish.finish(&lowered, .program);
     _ = e;
     return execute(gpa, &plan, kernels.table);
 }
@@ -116,7 +118,7 @@ fn execute(
         .pool = &pool,
         .control = &control,
         .bases = bases,
-        .pointers = try gpa.alloc([*]u8, plan.pointer_count_max),
+        .words = try gpa.alloc(u64, plan.table_words),
         .scratch = @alignCast(arena.ptr + plan.arena_bytes),
         .scratch_stride = plan.scratch_bytes,
         .worker_count = 1,
@@ -138,6 +140,11 @@ fn rewrite(
     var next: usize = 0;
     for (0..program.instructionCount()) |index| {
         const i: ir.InstructionId = .at(index);
+        // A folded instruction has one result.
+        if (program.resultCount(i) != 1) {
+            _ = try b.copy(i);
+            continue;
+        }
         const v = program.result(i, 0);
         if (!known[v.index()]) {
             _ = try b.copy(i);

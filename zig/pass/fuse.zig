@@ -86,6 +86,8 @@ const Fuser = struct {
     /// By value: the last region that reads it as a full-sized operand, or `none`.
     reader_of: []u32,
     regions: std.ArrayList(Region) = .empty,
+    /// The level of the last instruction with an effect: the next one depends on it.
+    effect_level: u32 = 0,
 
     fn root(f: *Fuser, region: u32) u32 {
         var at = region;
@@ -136,6 +138,10 @@ fn place(f: *Fuser, i: InstructionId) Allocator.Error!void {
     if (!isFusible(f.program, i)) {
         var level: u32 = 0;
         for (operands) |v| level = @max(level, f.producer(v).level);
+        if (f.program.hasEffect(i)) {
+            level = @max(level, f.effect_level);
+            f.effect_level = level + 1;
+        }
         f.level_of[i.index()] = level + 1;
         for (operands) |v| noteUser(f, v, level + 1);
         return;
@@ -316,6 +322,7 @@ fn topological(
     var edges: std.ArrayList(Edge) = .empty;
     const heads = try f.gpa.alloc(u32, units.len);
     @memset(heads, none);
+    var last_effect: u32 = none;
     for (units, 0..) |unit, user| {
         for (list[unit.start..][0..unit.count]) |i| for (program.operandsOf(i)) |v| {
             if (v.index() < first) continue;
@@ -325,6 +332,14 @@ fn topological(
             try edges.append(f.gpa, .{ .user = @intCast(user), .next = heads[maker] });
             heads[maker] = @intCast(edges.items.len - 1);
         };
+        // Effects are units of their own, in the order of the program here.
+        if (!program.hasEffect(list[unit.start])) continue;
+        if (last_effect != none) {
+            waiting[user] += 1;
+            try edges.append(f.gpa, .{ .user = @intCast(user), .next = heads[last_effect] });
+            heads[last_effect] = @intCast(edges.items.len - 1);
+        }
+        last_effect = @intCast(user);
     }
     const Key = struct {
         last: u32,

@@ -13,6 +13,8 @@ pub const Control = struct {
     phase: std.atomic.Value(u32) = .init(@backingInt(Phase.open)),
     /// What kernels poll. Set only by the cancel that won the phase.
     flag: u32 = 0,
+    /// Bumped by the cancel and by whoever has news for a run that sleeps on it.
+    signal: std.atomic.Value(u32) = .init(0),
     token: ?*Token = null,
     previous: ?*Control = null,
     next: ?*Control = null,
@@ -21,7 +23,13 @@ pub const Control = struct {
     pub fn cancel(c: *Control) bool {
         if (!c.move(.cancelled)) return false;
         @atomicStore(u32, &c.flag, 1, .release);
+        c.wake();
         return true;
+    }
+
+    pub fn wake(c: *Control) void {
+        _ = c.signal.fetchAdd(1, .release);
+        os.futexWake(&c.signal, std.math.maxInt(u32));
     }
 
     /// Takes the decision for a result (or for the first overwrite of a donated input). False if

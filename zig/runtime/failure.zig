@@ -15,6 +15,7 @@ pub const Failure = error{
     Closed,
     NotReady,
     ThreadFailed,
+    HostCallFailed,
 };
 
 pub fn statusOf(failure: Failure) abi.Status {
@@ -30,6 +31,7 @@ pub fn statusOf(failure: Failure) abi.Status {
         error.Closed => .closed,
         error.NotReady => .not_ready,
         error.ThreadFailed => .thread_failed,
+        error.HostCallFailed => .host_call_failed,
     };
 }
 
@@ -47,6 +49,7 @@ pub fn plainMessage(failure: Failure) []const u8 {
         error.Closed => "the runtime was closed",
         error.NotReady => "the job is not finished, or its result was taken",
         error.ThreadFailed => "no thread could be started",
+        error.HostCallFailed => "a host call ended the run",
     };
 }
 

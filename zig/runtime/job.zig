@@ -4,8 +4,10 @@ const std = @import("std");
 const assert = std.debug.assert;
 const abi = @import("../abi_types.zig");
 const compile = @import("../compile.zig");
+const executor = @import("../cpu/executor.zig");
 const failure = @import("failure.zig");
 const handles = @import("handle.zig");
+const kernel_abi = @import("../cpu/kernel_abi.zig");
 const memory = @import("memory.zig");
 const os = @import("../os.zig");
 const Control = @import("control.zig").Control;
@@ -23,6 +25,18 @@ pub const Work = union(enum) {
 /// Bumped in a forked child: jobs from before have no thread there.
 pub var fork_epoch: std.atomic.Value(u32) = .init(0);
 
+pub const State = enum(u32) {
+    running = 0,
+    /// Everything in the job is final.
+    finished = 1,
+    /// The run waits for the answer to a host call.
+    asking = 2,
+    /// Likewise, and somebody looks at the operands: only an answer ends that, no cancel.
+    asked = 3,
+    /// Somebody is about to answer.
+    answering = 4,
+};
+
 pub const Job = struct {
     pub const handle_kind: handles.Kind = .job;
     refs: handles.Refs,
@@ -31,8 +45,11 @@ pub const Job = struct {
     epoch: u32,
     control: Control,
     work: Work,
-    /// 1 once everything below is final; waiters sleep on it.
-    done: std.atomic.Value(u32),
+    /// A `State`; waiters sleep on it.
+    state: std.atomic.Value(u32),
+    /// What the run asks the host, and what it is told.
+    request: executor.HostRequest,
+    told: i64,
     err: abi.Error,
     /// Made handles; capacity stays with the job when it is recycled.
     results: []Handle,
@@ -50,8 +67,67 @@ pub const Job = struct {
             _ = failure.finish(&job.err, f);
         };
         job.control.detach();
-        job.done.store(1, .release);
-        os.futexWake(&job.done, std.math.maxInt(u32));
+        job.become(.finished);
+    }
+
+    pub fn stateNow(job: *const Job) State {
+        return @fromBackingInt(@intCast(job.state.load(.acquire)));
+    }
+
+    /// Sets the state and wakes those who wait for the job.
+    fn become(job: *Job, state: State) void {
+        job.state.store(@backingInt(state), .release);
+        os.futexWake(&job.state, std.math.maxInt(u32));
+    }
+
+    /// True if the state was `from`.
+    fn move(job: *Job, from: State, to: State) bool {
+        const before = @backingInt(from);
+        return job.state.cmpxchgStrong(before, @backingInt(to), .acq_rel, .acquire) == null;
+    }
+
+    pub fn callsHost(job: *const Job) bool {
+        return job.work == .run and job.work.run.executable.shared.plan.calls_host;
+    }
+
+    /// Asks the host, on the thread of the run, and sleeps until there is an answer. A cancel
+    /// takes the question back as long as nobody looks at it.
+    fn ask(context: *anyopaque, request: executor.HostRequest) kernel_abi.Status {
+        const job: *Job = @ptrCast(@alignCast(context));
+        job.request = request;
+        job.told = 0;
+        job.runtime.service.pause();
+        defer job.runtime.service.unpause();
+        job.become(.asking);
+        while (true) {
+            const seen = job.control.signal.load(.acquire);
+            switch (job.stateNow()) {
+                .running => break,
+                .asking => if (job.control.isCancelled() and job.move(.asking, .running)) {
+                    return .{ .fault = .cancelled };
+                },
+                .asked, .answering => {},
+                .finished => unreachable,
+            }
+            os.futexWait(&job.control.signal, seen);
+        }
+        if (job.told == 0) return .{};
+        return .{ .fault = .host_call_failed, .value = job.told };
+    }
+
+    /// What the run asks; it stays asked until `answer`.
+    pub fn hostCall(job: *Job) Failure!*const executor.HostRequest {
+        if (!job.move(.asking, .asked) and job.stateNow() != .asked) return error.NotReady;
+        return &job.request;
+    }
+
+    pub fn answer(job: *Job, value: i64) Failure!void {
+        if (!job.move(.asking, .answering) and !job.move(.asked, .answering)) {
+            return error.NotReady;
+        }
+        job.told = value;
+        job.become(.running);
+        job.control.wake();
     }
 
     fn perform(job: *Job) Failure!void {
@@ -62,7 +138,8 @@ pub const Job = struct {
                 job.result_count = 1;
             },
             .run => |*run| {
-                run.execute(&job.control, &job.err) catch |f| {
+                const host: executor.Host = .{ .context = job, .call = ask };
+                run.execute(&job.control, host, &job.err) catch |f| {
                     run.abort();
                     return f;
                 };
@@ -75,7 +152,7 @@ pub const Job = struct {
 
     /// Moves the results out; only the first call of a finished, successful job gets them.
     pub fn takeResults(job: *Job, out: []Handle) Failure!void {
-        if (job.done.load(.acquire) == 0 or job.err.status != 0) return error.NotReady;
+        if (job.stateNow() != .finished or job.err.status != 0) return error.NotReady;
         if (out.len < job.result_count) return error.InvalidArgument;
         if (job.taken.swap(1, .acq_rel) != 0) return error.NotReady;
         @memcpy(out[0..job.result_count], job.results[0..job.result_count]);
@@ -139,6 +216,9 @@ pub const Service = struct {
     /// Unfinished jobs, for cancelling all of them.
     active: ?*Job = null,
     idle: u32 = 0,
+    /// Threads whose run sleeps until a host call is answered; the answer may need other jobs, so
+    /// they do not count against the limit.
+    paused: u32 = 0,
     closed: bool = false,
     /// Bumped when there is work or an end; idle threads sleep on it.
     signal: std.atomic.Value(u32) = .init(0),
@@ -155,8 +235,8 @@ pub const Service = struct {
         if (s.closed) return error.Closed;
         if (s.idle <= s.queued) {
             const count = s.thread_count.load(.monotonic);
-            if (count < thread_count_max) {
-                s.startThread() catch |f| if (count == 0) return f;
+            if (count < thread_count_max + s.paused) {
+                s.startThread() catch |f| if (count == s.paused) return f;
             }
         }
         job.refs.add();
@@ -169,6 +249,20 @@ pub const Service = struct {
         s.active = job;
         _ = s.signal.fetchAdd(1, .release);
         os.futexWake(&s.signal, 1);
+    }
+
+    fn pause(s: *Service) void {
+        s.mutex.lock();
+        defer s.mutex.unlock();
+        s.paused += 1;
+        // Without one more thread the jobs that wait do so until others are done.
+        if (s.queued > s.idle and !s.closed) s.startThread() catch {};
+    }
+
+    fn unpause(s: *Service) void {
+        s.mutex.lock();
+        defer s.mutex.unlock();
+        s.paused -= 1;
     }
 
     fn startThread(s: *Service) Failure!void {

@@ -24,7 +24,8 @@ pub const Run = struct {
     workspace: Workspace,
     worker_count: u32,
     bases: [][*]u8,
-    pointers: [][*]u8,
+    /// Tables of the executor.
+    words: []u64,
     /// By input; each holds a reference. Null: bound, the executable holds it.
     inputs: []?*Buffer,
     input_handles: []Handle,
@@ -57,7 +58,7 @@ pub const Run = struct {
         const p = &executable.shared.plan;
         const runtime = executable.runtime;
         const worker_count = runtime.pool.threadCount();
-        const words = p.baseCount() + p.pointer_count_max + 2 * (p.inputs.len + p.outputs.len);
+        const words = p.baseCount() + p.table_words + 2 * (p.inputs.len + p.outputs.len);
         // Never none: a run wants an aligned address even if it keeps nothing there.
         const bytes = @max(64, p.arena_bytes + (worker_count + 1) * p.scratch_bytes);
         const workspace = try runtime.workspaces.lease(bytes, words);
@@ -68,7 +69,7 @@ pub const Run = struct {
             .workspace = workspace,
             .worker_count = worker_count,
             .bases = @ptrCast(take(&rest, p.baseCount())),
-            .pointers = @ptrCast(take(&rest, p.pointer_count_max)),
+            .words = take(&rest, p.table_words),
             .inputs = @ptrCast(take(&rest, p.inputs.len)),
             .input_handles = take(&rest, p.inputs.len),
             .claimed_end = 0,
@@ -82,7 +83,7 @@ pub const Run = struct {
         return run;
     }
 
-    fn take(rest: *[]u64, count: usize) []u64 {
+    fn take(rest: *[]u64, count: u64) []u64 {
         const taken = rest.*[0..count];
         rest.* = rest.*[count..];
         return taken;
@@ -181,8 +182,14 @@ pub const Run = struct {
         for (run.outputs, 0..) |maybe, index| run.bases[p.outputBase(index)] = maybe.?.data();
     }
 
-    /// Runs the plan. Must be followed by `commit` if that succeeds, by `abort` otherwise.
-    pub fn execute(run: *Run, control: *Control, e: *abi.Error) Failure!void {
+    /// Runs the plan; `host` may be null if it calls none. Must be followed by `commit` if that
+    /// succeeds, by `abort` otherwise.
+    pub fn execute(
+        run: *Run,
+        control: *Control,
+        host: ?executor.Host,
+        e: *abi.Error,
+    ) Failure!void {
         const p = run.plan();
         const runtime = run.executable.runtime;
         var execution: executor.Execution = .{
@@ -191,7 +198,8 @@ pub const Run = struct {
             .pool = &runtime.pool,
             .control = control,
             .bases = run.bases,
-            .pointers = run.pointers,
+            .words = run.words,
+            .host = host,
             .scratch = @alignCast(run.workspace.block.ptr + p.arena_bytes),
             .scratch_stride = p.scratch_bytes,
             .worker_count = run.worker_count,
@@ -199,20 +207,19 @@ pub const Run = struct {
         switch (execution.run()) {
             .completed => _ = runtime.runs.fetchAdd(1, .monotonic),
             .cancelled => return error.Cancelled,
-            .failed => |f| return describe(p, f.instruction, f.status, control, e),
+            .failed => |f| return describe(f.instruction, f.status, control, e),
         }
     }
 
     fn describe(
-        p: *const Plan,
-        index: u32,
+        instruction: *const plans.Instruction,
         status: kernel_abi.Status,
         control: *Control,
         e: *abi.Error,
     ) Failure {
         // A cancel that came first wins over the fault.
         if (!control.decide()) return error.Cancelled;
-        const instruction = &p.instructions[index];
+        e.block = instruction.block;
         e.instruction = instruction.origin;
         e.source = instruction.source;
         e.fault = @backingInt(status.fault);
@@ -224,6 +231,7 @@ pub const Run = struct {
             const values = .{ status.value, status.axis, status.extent };
             return failure.say(e, error.IndexOutOfBounds, .run, text, values);
         }
+        if (status.fault == .host_call_failed) return error.HostCallFailed;
         return failure.say(e, error.ExecutionFailed, .run, "check {d} failed", .{status.value});
     }
 

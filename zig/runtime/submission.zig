@@ -51,10 +51,11 @@ pub fn compile(
     out_job.* = handle;
 }
 
-/// Gives the job to a service thread; where none can be started it is done here and now.
+/// Gives the job to a service thread; where none can be started it is done here and now, unless
+/// this thread would have to answer itself.
 fn hand(runtime: *Runtime, job: *Job) Failure!void {
     runtime.service.submit(job) catch |f| switch (f) {
-        error.ThreadFailed => job.execute(),
+        error.ThreadFailed => if (job.callsHost()) return f else job.execute(),
         else => return f,
     };
 }
@@ -84,14 +85,14 @@ pub fn run(
         const counts = .{ plan.outputs.len, outputs.len };
         return failure.say(e, error.InvalidArgument, .run, text, counts);
     }
-    if (plan.cost_ns >= caller_cost_ns_max) {
+    if (plan.cost_ns >= caller_cost_ns_max or plan.calls_host) {
         return submitRun(executable, inputs, token, out_job, e);
     }
     var control: Control = .{};
     try attach(&control, token);
     defer control.detach();
     var one = try Run.begin(executable, inputs, e);
-    one.execute(&control, e) catch |f| {
+    one.execute(&control, null, e) catch |f| {
         one.abort();
         return f;
     };
@@ -118,9 +119,9 @@ fn submitRun(
     out_job.* = handle;
 }
 
-/// Waits at most one slice. Returns the job's status once it is done.
+/// Waits at most one slice. Returns the job's status once it is done, or that it asks something.
 pub fn wait(job: *Job, slice_ms: u32, done: *u32, out_error: ?*abi.Error) u32 {
-    if (job.done.load(.acquire) == 0) {
+    if (job.stateNow() != .finished) {
         if (job.epoch != jobs.fork_epoch.load(.monotonic)) {
             var e: abi.Error = .{};
             const status = failure.finish(&e, error.Closed);
@@ -131,11 +132,16 @@ pub fn wait(job: *Job, slice_ms: u32, done: *u32, out_error: ?*abi.Error) u32 {
         const slice_ns = @as(u64, slice_ms) * 1_000_000;
         const deadline_ns = os.monotonicNs() + slice_ns;
         var left_ns = slice_ns;
-        while (job.done.load(.acquire) == 0 and left_ns > 0) {
-            os.futexWaitFor(&job.done, 0, left_ns);
+        const running = @backingInt(jobs.State.running);
+        while (job.stateNow() == .running and left_ns > 0) {
+            os.futexWaitFor(&job.state, running, left_ns);
             left_ns = deadline_ns -| os.monotonicNs();
         }
-        if (job.done.load(.acquire) == 0) return 0;
+        switch (job.stateNow()) {
+            .running, .answering => return 0,
+            .asking, .asked => return @backingInt(abi.Status.host_call_pending),
+            .finished => {},
+        }
     }
     done.* = 1;
     if (out_error) |to| to.* = job.err;
@@ -143,13 +149,15 @@ pub fn wait(job: *Job, slice_ms: u32, done: *u32, out_error: ?*abi.Error) u32 {
 }
 
 /// Gives the caller's reference up. A compile still reads the caller's bytes, so it is waited for;
-/// a run is left to end by itself, and its outputs are freed.
+/// a run is left to end by itself, and its outputs are freed. A host call ends with the run.
 pub fn release(job: *Job) void {
     const stale = job.epoch != jobs.fork_epoch.load(.monotonic);
-    if (job.done.load(.acquire) == 0 and !stale) {
+    if (job.stateNow() != .finished and !stale) {
         _ = job.control.cancel();
+        job.answer(1) catch {}; // mostly it asks nothing
         if (job.work == .compile) {
-            while (job.done.load(.acquire) == 0) os.futexWait(&job.done, 0);
+            const running = @backingInt(jobs.State.running);
+            while (job.stateNow() == .running) os.futexWait(&job.state, running);
         }
     }
     job.drop();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pyeffect_torch.core.errors import CancelledError
@@ -12,6 +13,7 @@ SLICE_MS = 20
 """How long a wait may be before Python looks at its signals."""
 
 _OK = STATUSES["ok"]
+_PENDING = STATUSES["host_call_pending"]
 
 
 class Token:
@@ -41,12 +43,27 @@ class Token:
             self._lib.pet_token_release(self._handle)
 
 
-def wait(ffi: Any, lib: Any, job: int, out: Any, count: int, error: Any) -> int:
-    """Wait for a job in slices, so that Python sees its signals, and take its result."""
+def wait(
+    ffi: Any,
+    lib: Any,
+    job: int,
+    out: Any,
+    count: int,
+    error: Any,
+    answer: Callable[[int], None] | None = None,
+) -> int:
+    """Wait for a job in slices, so that Python sees its signals, and take its result.
+
+    Args:
+        answer: called with the job when it waits for the answer to a host call.
+    """
     done = ffi.new("uint32_t *")
     status = _OK
     while status == _OK and not done[0]:
         status = lib.pet_job_wait(job, SLICE_MS, done, error)
+        if status == _PENDING and answer is not None:
+            answer(job)
+            status = _OK
     return lib.pet_job_result(job, out, count) if status == _OK else status
 
 
@@ -58,8 +75,12 @@ def abandon(ffi: Any, lib: Any, job: int) -> bool:
     done = ffi.new("uint32_t *")
     try:
         status = _OK
-        while status == _OK and not done[0]:
+        while not done[0]:
             status = lib.pet_job_wait(job, SLICE_MS, done, ffi.NULL)
+            if status == _PENDING:
+                lib.pet_job_answer(job, 1)
+            elif status != _OK:
+                break
         return status == _OK
     finally:
         lib.pet_job_release(job)

@@ -13,8 +13,9 @@ class Opcode(NamedTuple):
     """One row of the opcode table.
 
     `digest` is FNV-1a 64 of the signature. `results` is -1 where an instruction has one
-    result for each operand. `attributes` holds a (name, kind) pair for each attribute, in
-    order; the kinds are int, bool, dtype, float and ints.
+    result for each operand, -2 where the instruction says how many. `attributes` holds a
+    (name, kind) pair for each attribute, in order; the kinds are int, bool, dtype, float
+    and ints.
     """
 
     number: int
@@ -25,12 +26,12 @@ class Opcode(NamedTuple):
     attributes: tuple[tuple[str, str], ...]
 
 
-ABI_VERSION: Final = 1
+ABI_VERSION: Final = 2
 WIRE_MAGIC: Final = 0x50544550
 WIRE_VERSION: Final = 1
 
 # FNV-1a 64 of all signatures in order, each ended by a newline.
-TABLE_DIGEST: Final = 0x1B192A4CDA70E708
+TABLE_DIGEST: Final = 0xADE12BC3706B2A5B
 
 OPCODES: Final[dict[str, Opcode]] = {
     "iota": Opcode(
@@ -204,6 +205,30 @@ OPCODES: Final[dict[str, Opcode]] = {
     "qr": Opcode(259, 0x4BF580580520FE44, 1, 1, 2, (("complete", "bool"),)),
     "eigh": Opcode(260, 0xAB011FF78F5C487B, 1, 1, 2, ()),
     "svd": Opcode(261, 0xAE136C75DBA6799A, 1, 1, 3, ()),
+    "switch": Opcode(280, 0x601752CC57798951, 1, 65535, -2, (("blocks", "ints"),)),
+    "while": Opcode(
+        281,
+        0x12CB231157478578,
+        0,
+        65535,
+        -2,
+        (("condition", "int"), ("body", "int"), ("captures", "int")),
+    ),
+    "scan": Opcode(
+        282,
+        0xAF6A2D283964CA13,
+        0,
+        65535,
+        -2,
+        (
+            ("body", "int"),
+            ("captures", "int"),
+            ("carries", "int"),
+            ("length", "int"),
+            ("reverse", "bool"),
+        ),
+    ),
+    "host_call": Opcode(283, 0x52C9F449C296CCE5, 0, 65535, 0, (("id", "int"),)),
 }
 
 DTYPES: Final[dict[str, int]] = {
@@ -234,9 +259,11 @@ SECTIONS: Final[dict[str, int]] = {
     "attrs": 9,
     "outputs": 10,
     "constants": 11,
+    "blocks": 12,
     "strings": 64,
     "sources": 65,
     "meta": 66,
+    "block_sources": 67,
 }
 
 # Sections with smaller ids are part of the digest.
@@ -253,6 +280,8 @@ LIMITS: Final[dict[str, int]] = {
     "literal_bytes_max": 4096,
     "element_count_max": 281474976710656,
     "tensor_bytes_max": 1125899906842624,
+    "block_count_max": 65536,
+    "block_depth_max": 64,
 }
 
 INPUT_FLAGS: Final[dict[str, int]] = {
@@ -298,6 +327,8 @@ STATUSES: Final[dict[str, int]] = {
     "closed": 9,
     "not_ready": 10,
     "thread_failed": 11,
+    "host_call_pending": 12,
+    "host_call_failed": 13,
 }
 
 PHASES: Final[dict[str, int]] = {
