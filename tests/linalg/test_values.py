@@ -292,3 +292,11 @@ def test_values_have_the_bits_that_come_with_vectors(matrix: Any, symmetric: Any
     et.compute([u, values, w, v])
     np.testing.assert_array_equal(alone[0], values.numpy())
     np.testing.assert_array_equal(alone[1], w.numpy())
+
+
+@pytest.mark.parametrize("function", [linalg.svd, linalg.eigh, linalg.qr])
+def test_a_long_factorisation_can_be_cancelled(rng: Any, function: Any) -> None:
+    a = et.array(rng.standard_normal((2000, 2000)))
+    with pytest.raises(et.errors.CancelledError), et.cancel_scope(0.1):
+        et.compute(list(function(a)))
+    close(linalg.inv(2 * et.eye(3, dtype="float64")), np.eye(3) / 2)

@@ -257,7 +257,7 @@ fn runEigh(
     const d, const e, const taus, const work = memory.takeFour(n);
     const z = memory.take(n * n);
     const width = if (g.options.vectors) n else 0;
-    var queue: Queue = .init(memory.take(Queue.wordsFor(n)), n, z, width);
+    var queue: Queue = .init(memory.take(Queue.wordsFor(n)), n, z, width, ctx);
     if (size != null) {
         eigh.tridiagonalise(n, a, d, e, taus, work, ctx);
         if (g.options.vectors) eigh.accumulate(n, a, taus, z, ctx);
@@ -310,8 +310,8 @@ fn runSvd(
     const vt = memory.take(n * n);
     const words = Queue.wordsFor(n);
     const vectors = g.options.vectors;
-    var turn_u: Queue = .init(memory.take(words), n, u, if (vectors) m else 0);
-    var turn_vt: Queue = .init(memory.take(words), n, vt, if (vectors) n else 0);
+    var turn_u: Queue = .init(memory.take(words), n, u, if (vectors) m else 0, ctx);
+    var turn_vt: Queue = .init(memory.take(words), n, vt, if (vectors) n else 0, ctx);
     b.reduce(ctx);
     if (vectors) b.accumulate(u, vt, ctx);
     if (!b.diagonalise(&turn_u, &turn_vt, ctx)) return failSvd(g, ptrs, unit);

@@ -4,7 +4,9 @@
 //! grows with n / 32.
 const std = @import("std");
 const assert = std.debug.assert;
+const kernel_abi = @import("kernel_abi.zig");
 const lanes = @import("lanes.zig");
+const TaskContext = kernel_abi.TaskContext;
 
 const W = lanes.width(f64);
 const V = @Vector(W, f64);
@@ -104,6 +106,7 @@ pub const Queue = struct {
     count: u64 = 0,
     rows: [*]f64,
     columns: u64,
+    ctx: *const TaskContext,
 
     /// How many rotations a queue for n rows holds; several sweeps of an iteration.
     pub fn capacityFor(n: u64) u64 {
@@ -116,12 +119,19 @@ pub const Queue = struct {
     }
 
     /// A queue in `memory` for the rows of a matrix; of no columns, it forgets what it is given.
-    pub fn init(memory: [*]f64, n: u64, rows: [*]f64, columns: u64) Queue {
+    pub fn init(
+        memory: [*]f64,
+        n: u64,
+        rows: [*]f64,
+        columns: u64,
+        ctx: *const TaskContext,
+    ) Queue {
         return .{
             .entries = @ptrCast(memory),
             .capacity = capacityFor(n),
             .rows = rows,
             .columns = columns,
+            .ctx = ctx,
         };
     }
 
@@ -134,7 +144,7 @@ pub const Queue = struct {
 
     pub noinline fn flush(q: *Queue) void {
         var start: u64 = 0;
-        while (start < q.columns) : (start += strip) {
+        while (start < q.columns and !q.ctx.isCancelled()) : (start += strip) {
             const n = @min(strip, q.columns - start);
             for (q.entries[0..q.count]) |e| {
                 const x = q.rows + e.x * q.columns + start;
@@ -239,7 +249,10 @@ test "queued rotations are applied in order" {
         e.* = r.*;
     }
     var memory: [Queue.wordsFor(3)]f64 = undefined;
-    var q: Queue = .init(&memory, 3, &rows, 50);
+    const cancel: u32 = 0;
+    var status: kernel_abi.Status = .{};
+    const ctx: TaskContext = .{ .scratch = undefined, .cancel = &cancel, .status = &status };
+    var q: Queue = .init(&memory, 3, &rows, 50, &ctx);
     for (0..100) |step| {
         const x = step % 3;
         const y = (step + 1) % 3;
