@@ -23,6 +23,7 @@ from pyeffect_torch.runtime.compute import compute
 from pyeffect_torch.runtime.dlpack import from_dlpack
 from pyeffect_torch.runtime.registry import cpu, current, reference, set_default, use
 from pyeffect_torch.runtime.scope import scope
+from pyeffect_torch.runtime.threads import get_num_threads, set_num_threads
 from pyeffect_torch.transforms.checkpoint import checkpoint
 from pyeffect_torch.transforms.collectives import (
     axis_index,
@@ -86,6 +87,7 @@ __all__ = [
     "eval_shape",
     "freeze",
     "from_dlpack",
+    "get_num_threads",
     "grad",
     "hessian",
     "jacfwd",
@@ -103,6 +105,7 @@ __all__ = [
     "reference",
     "scope",
     "set_default",
+    "set_num_threads",
     "spec",
     "tree",
     "use",

@@ -123,10 +123,15 @@ fn affinityCoreCount() u32 {
 
 const path_bytes_max = 1024;
 
-/// The tightest quota among this process's cgroup and its ancestors, in whole cores; null if none.
 fn cgroupCoreCount() ?u32 {
     var buffer: [4096]u8 = undefined;
     const text = readSmallFile("/proc/self/cgroup", &buffer) orelse return null;
+    return quotaOfGroups("/sys/fs/cgroup", text);
+}
+
+/// The tightest quota among the groups of `text` (as /proc/self/cgroup has them) and their
+/// ancestors below `root`, in whole cores; null if none.
+fn quotaOfGroups(root: []const u8, text: []const u8) ?u32 {
     var best: ?u32 = null;
     var lines = std.mem.splitScalar(u8, text, '\n');
     while (lines.next()) |line| {
@@ -137,7 +142,7 @@ fn cgroupCoreCount() ?u32 {
         const path = fields.rest();
         const unified = std.mem.eql(u8, hierarchy, "0") and controllers.len == 0;
         if (!unified and !hasController(controllers, "cpu")) continue;
-        const found = tightestQuota(unified, path) orelse continue;
+        const found = tightestQuota(root, unified, path) orelse continue;
         best = if (best) |b| @min(b, found) else found;
     }
     return best;
@@ -149,30 +154,30 @@ fn hasController(list: []const u8, name: []const u8) bool {
     return false;
 }
 
-fn tightestQuota(unified: bool, path: []const u8) ?u32 {
+fn tightestQuota(root: []const u8, unified: bool, path: []const u8) ?u32 {
     var best: ?u32 = null;
     var rest = std.mem.trim(u8, path, "/");
     while (true) {
-        const found = if (unified) quotaUnified(rest) else quotaLegacy(rest);
+        const found = if (unified) quotaUnified(root, rest) else quotaLegacy(root, rest);
         if (found) |f| best = if (best) |b| @min(b, f) else f;
         if (rest.len == 0) return best;
         rest = rest[0 .. std.mem.findScalarLast(u8, rest, '/') orelse 0];
     }
 }
 
-fn quotaUnified(path: []const u8) ?u32 {
+fn quotaUnified(root: []const u8, path: []const u8) ?u32 {
     var buffer: [128]u8 = undefined;
-    const text = readGroupFile("/sys/fs/cgroup/", path, "/cpu.max", &buffer) orelse return null;
+    const text = readGroupFile(&.{ root, "/", path, "/cpu.max" }, &buffer) orelse return null;
     return parseQuota(text);
 }
 
-fn quotaLegacy(path: []const u8) ?u32 {
+fn quotaLegacy(root: []const u8, path: []const u8) ?u32 {
     var quota_buffer: [64]u8 = undefined;
     var period_buffer: [64]u8 = undefined;
-    const root = "/sys/fs/cgroup/cpu/";
-    const period_name = "/cpu.cfs_period_us";
-    const quota = readGroupFile(root, path, "/cpu.cfs_quota_us", &quota_buffer) orelse return null;
-    const period = readGroupFile(root, path, period_name, &period_buffer) orelse return null;
+    const quota_path = .{ root, "/cpu/", path, "/cpu.cfs_quota_us" };
+    const period_path = .{ root, "/cpu/", path, "/cpu.cfs_period_us" };
+    const quota = readGroupFile(&quota_path, &quota_buffer) orelse return null;
+    const period = readGroupFile(&period_path, &period_buffer) orelse return null;
     return quotaCores(quota, period);
 }
 
@@ -195,10 +200,21 @@ fn quotaCores(quota_text: []const u8, period_text: []const u8) ?u32 {
     return @intCast(@min(cores, 8192));
 }
 
-fn readGroupFile(root: []const u8, path: []const u8, name: []const u8, buffer: []u8) ?[]const u8 {
+fn readGroupFile(parts: []const []const u8, buffer: []u8) ?[]const u8 {
     var full: [path_bytes_max]u8 = undefined;
-    const text = std.fmt.bufPrint(&full, "{s}{s}{s}\x00", .{ root, path, name }) catch return null;
-    return readSmallFile(@ptrCast(text.ptr), buffer);
+    return readSmallFile(joined(&full, parts) orelse return null, buffer);
+}
+
+/// The parts one after the other, zero terminated, or null if they do not fit.
+fn joined(buffer: []u8, parts: []const []const u8) ?[*:0]const u8 {
+    var used: usize = 0;
+    for (parts) |part| {
+        if (part.len >= buffer.len - used) return null;
+        @memcpy(buffer[used..][0..part.len], part);
+        used += part.len;
+    }
+    buffer[used] = 0;
+    return @ptrCast(buffer.ptr);
 }
 
 /// The first `buffer.len` bytes of a file, or null if it can't be read.
@@ -305,6 +321,77 @@ test "quota text" {
     try std.testing.expectEqual(@as(?u32, null), parseQuota("x"));
     try std.testing.expect(hasController("cpu,cpuacct", "cpu"));
     try std.testing.expect(!hasController("cpuset,cpuacct", "cpu"));
+}
+
+extern "c" fn mkdtemp(template: [*:0]u8) ?[*:0]u8;
+extern "c" fn mkdir(path: [*:0]const u8, mode: c_uint) c_int;
+extern "c" fn creat(path: [*:0]const u8, mode: c_uint) c_int;
+extern "c" fn write(file: c_int, bytes: [*]const u8, count: usize) isize;
+extern "c" fn unlink(path: [*:0]const u8) c_int;
+extern "c" fn rmdir(path: [*:0]const u8) c_int;
+
+/// A folder that looks like /sys/fs/cgroup, for the tests below.
+const Groups = struct {
+    template: [20:0]u8 = ("./.cgroup-test" ++ "XX" ++ "XX" ++ "XX").*,
+    root: []const u8 = "",
+
+    const folders = [_][]const u8{ "/cpu", "/cpu/a", "/cpu/a/b", "/one", "/one/two" };
+    const files = [_][2][]const u8{
+        .{ "/cpu/a/cpu.cfs_quota_us", "250000\n" },
+        .{ "/cpu/a/cpu.cfs_period_us", "100000\n" },
+        .{ "/cpu/a/b/cpu.cfs_quota_us", "-1\n" },
+        .{ "/cpu/a/b/cpu.cfs_period_us", "100000\n" },
+        .{ "/one/cpu.max", "400000 100000\n" },
+        .{ "/one/two/cpu.max", "max 100000\n" },
+    };
+
+    fn make(g: *Groups) !void {
+        g.root = std.mem.span(mkdtemp(&g.template) orelse return error.NoFolder);
+        var path: [path_bytes_max]u8 = undefined;
+        for (folders) |name| {
+            if (mkdir(joined(&path, &.{ g.root, name }).?, 0o700) != 0) return error.NoFolder;
+        }
+        for (files) |file| {
+            const made = creat(joined(&path, &.{ g.root, file[0] }).?, 0o600);
+            if (made < 0) return error.NoFile;
+            defer _ = close(made);
+            const count = write(made, file[1].ptr, file[1].len);
+            try std.testing.expectEqual(@as(isize, @intCast(file[1].len)), count);
+        }
+    }
+
+    fn remove(g: *Groups) void {
+        var path: [path_bytes_max]u8 = undefined;
+        for (files) |file| _ = unlink(joined(&path, &.{ g.root, file[0] }).?);
+        var index = folders.len;
+        while (index > 0) {
+            index -= 1;
+            _ = rmdir(joined(&path, &.{ g.root, folders[index] }).?);
+        }
+        _ = rmdir(joined(&path, &.{g.root}).?);
+    }
+};
+
+test "the tightest quota of a group and its ancestors counts" {
+    if (tag == .windows) return error.SkipZigTest;
+    var groups: Groups = .{};
+    try groups.make();
+    defer groups.remove();
+    const cases = [_]struct { text: []const u8, cores: ?u32 }{
+        .{ .text = "3:cpu,cpuacct:/a/b\n2:cpuset:/a\n", .cores = 3 }, // 2.5, of the parent
+        .{ .text = "0::/one/two\n", .cores = 4 },
+        .{ .text = "0::/one/two/gone\n", .cores = 4 }, // a path of the host, seen in a container
+        .{ .text = "1:cpu:/a\n0::/one\n", .cores = 3 },
+        .{ .text = "0::/\n", .cores = null },
+        .{ .text = "2:cpuset:/a\n", .cores = null },
+        .{ .text = "", .cores = null },
+    };
+    for (cases) |case| {
+        try std.testing.expectEqual(case.cores, quotaOfGroups(groups.root, case.text));
+    }
+    var small: [4]u8 = undefined;
+    try std.testing.expectEqual(@as(?[*:0]const u8, null), joined(&small, &.{ "ab", "cd" }));
+    try std.testing.expectEqualStrings("abc", std.mem.span(joined(&small, &.{ "ab", "c" }).?));
 }
 
 test "cores, clock and pages" {

@@ -11,15 +11,43 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from pyeffect_torch.core import forks
+
 
 class _Pause:
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.holders = 0
+        self.lock = forks.lock()
+        self.holders: list[int] = []
         self.was_enabled = False
+
+    def enter(self) -> None:
+        """Begin a pause of this thread."""
+        with self.lock:
+            if not self.holders:
+                self.was_enabled = gc.isenabled()
+                gc.disable()
+            self.holders.append(threading.get_ident())
+
+    def leave(self) -> None:
+        """End a pause of this thread."""
+        with self.lock:
+            self.holders.remove(threading.get_ident())
+            self.restore()
+
+    def restore(self) -> None:
+        """Switch the collector on again after the last pause."""
+        if not self.holders and self.was_enabled:
+            gc.enable()
+
+    def keep_only(self, thread: int) -> None:
+        """Forget the pauses of other threads, in a forked child."""
+        if self.holders:
+            self.holders = [holder for holder in self.holders if holder == thread]
+            self.restore()
 
 
 _pause = _Pause()
+forks.in_child(_pause.keep_only)
 
 
 @contextmanager
@@ -28,15 +56,8 @@ def collector_paused() -> Generator[None]:
 
     The last one to leave switches it on again, if it was on when the first one entered.
     """
-    with _pause.lock:
-        if _pause.holders == 0:
-            _pause.was_enabled = gc.isenabled()
-            gc.disable()
-        _pause.holders += 1
+    _pause.enter()
     try:
         yield
     finally:
-        with _pause.lock:
-            _pause.holders -= 1
-            if _pause.holders == 0 and _pause.was_enabled:
-                gc.enable()
+        _pause.leave()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
-from pyeffect_torch.core import scopes
+from pyeffect_torch.core import forks, scopes
 from pyeffect_torch.core.array import (
     LEAF,
     LEAF_FLAG,
@@ -138,8 +138,9 @@ class _Tokens:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = forks.lock()
         self.live: dict[int, frozenset[int]] = {}
+        self.threads: dict[int, int] = {}
         self.pending: list[weakref.ref[Array]] = []
         self.count = 0
 
@@ -166,6 +167,7 @@ def begin_derivative(leaves: Sequence[Array]) -> int:
         token = TOKENS.count
         if serials:
             TOKENS.live[token] = serials
+            TOKENS.threads[token] = threading.get_ident()
     return token
 
 
@@ -174,6 +176,7 @@ def end_derivative(token: int) -> None:
     cut_now: list[Array] = []
     with TOKENS.lock:
         TOKENS.live.pop(token, None)
+        TOKENS.threads.pop(token, None)
         if not TOKENS.pending:
             return
         oldest = TOKENS.oldest_locked()
@@ -190,6 +193,15 @@ def end_derivative(token: int) -> None:
         cut(node)
 
 
+def _end_derivatives_of_others(thread: int) -> None:
+    for token, owner in list(TOKENS.threads.items()):
+        if owner != thread:
+            end_derivative(token)
+
+
+forks.in_child(_end_derivatives_of_others)
+
+
 def store(node: Array, buf: Any) -> None:
     """Make a lazy node concrete; it drops its inputs unless a live derivative needs them."""
     node.buf = buf
@@ -204,7 +216,7 @@ def store(node: Array, buf: Any) -> None:
     cut(node)
 
 
-ENCODING: Final = threading.RLock()
+ENCODING: Final = forks.reentrant_lock()
 """Held while a graph is encoded and while a node is cut.
 
 An encoder reads the inputs and then the params of a node; one that another thread computed and cut

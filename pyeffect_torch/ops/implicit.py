@@ -8,12 +8,11 @@ under `vmap` and `scan` the row or step is folded in, so that each draws its own
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any, Final
 
 import numpy as np
 
-from pyeffect_torch.core import late
+from pyeffect_torch.core import forks, late
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.dtypes import DTypeLike
 from pyeffect_torch.core.errors import ArgumentError, TraceError
@@ -29,7 +28,7 @@ class _Stream:
     """The global seed, and how many draws it has served."""
 
     def __init__(self, number: int) -> None:
-        self.lock = threading.Lock()
+        self.lock = forks.lock()
         self.restart(number)
 
     def restart(self, number: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from pyeffect_torch.core import dtypes
+from pyeffect_torch.core import dtypes, forks
 from pyeffect_torch.core.array import RUNTIME_SHIFT, Array, from_buffer
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.files import CHUNK_BYTES
@@ -76,7 +76,7 @@ class Runtime(ABC):
 
     capacity: ClassVar[int] = 64
     _count: ClassVar[int] = 0
-    _class_lock: ClassVar[threading.Lock] = threading.Lock()
+    _class_lock: ClassVar[threading.Lock] = forks.lock()
 
     def __init__(self, name: str) -> None:
         with Runtime._class_lock:
@@ -86,7 +86,7 @@ class Runtime(ABC):
         self.flags = self.mask << RUNTIME_SHIFT
         self.features: dict[str, Any] = {}
         self.host_handlers: dict[int, Callable[..., object]] = {}
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._executables: OrderedDict[tuple[bytes, bool], Executable] = OrderedDict()
         REGISTERED[self.mask] = self
 
@@ -134,6 +134,10 @@ class Runtime(ABC):
         # An unpickled dtype is equal to ours, but another object.
         dtype = dtypes.canonical(value.dtype) or value.dtype
         return from_buffer(self.upload(value), value.shape, dtype, self.mask)
+
+    def set_threads(self, count: int) -> None:
+        """Compute with `count` threads; one without threads of its own has nothing to set."""
+        del count
 
     def receive(self, shape: Shape, dtype: DType, fill: Callable[[memoryview], None]) -> Array:
         """Return a concrete array whose bytes `fill` writes, straight into the buffer."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
 
+from pyeffect_torch.core import forks
 from pyeffect_torch.core.errors import CancelledError
 
 
@@ -14,7 +15,7 @@ class CancelScope:
     """Handed out by `cancel_scope`; `cancel()` may be called from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._hooks: dict[int, Callable[[], None]] = {}
         self._next = 0
         self.cancelled = False

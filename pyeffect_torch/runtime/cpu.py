@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +16,6 @@ import numpy as np
 
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import (
-    ArgumentError,
     BackendError,
     ExecutionError,
     InvalidHandleError,
@@ -30,10 +28,10 @@ from pyeffect_torch.runtime.job_errors import job_error, status_name
 from pyeffect_torch.runtime.native.jobs import Token, abandon, wait
 from pyeffect_torch.runtime.native.loader import load
 from pyeffect_torch.runtime.native.opcodes import OPCODES, STATUSES
+from pyeffect_torch.runtime.threads import check_count, count_from_environment, wanted_count
 from pyeffect_torch.runtime.wire import Program
 
 _OK = STATUSES["ok"]
-_THREADS_MAX = 256
 
 
 class NativeBuffer:
@@ -96,7 +94,7 @@ class CpuRuntime(Runtime):
         self.hidden = hidden
         self.ffi, self.lib = load()
         options = self.ffi.new("pet_runtime_options_t *")
-        options.thread_count = _threads_from_environment()
+        options.thread_count = wanted_count()
         out = self.ffi.new("uint64_t *")
         self._check(self.lib.pet_runtime_create(options, out), "create the runtime")
         self.handle: int = out[0]
@@ -184,11 +182,13 @@ class CpuRuntime(Runtime):
         Raises:
             ArgumentError: a negative or very large number.
         """
-        if not isinstance(count, int) or not 0 <= count <= _THREADS_MAX:
-            raise ArgumentError(
-                f"set_threads: cannot have {count!r} threads", f"use 0 to {_THREADS_MAX}"
-            )
+        count = check_count("set_threads", count) or count_from_environment()
         self._check(self.lib.pet_runtime_set_threads(self.handle, count), "set the threads")
+
+    def clear_caches(self) -> None:
+        """Drop the cached executables, and give the memory kept for reuse back to the system."""
+        super().clear_caches()
+        self._check(self.lib.pet_runtime_trim(self.handle), "trim the memory")
 
     def memory_stats(self) -> dict[str, int]:
         """Counters of the core: buffers, bytes, peak, workspaces, executables, runs, threads."""
@@ -314,9 +314,3 @@ class NativeExecutable:
         text = self._ffi.new("uint8_t[]", needed[0] + 1)
         self._lib.pet_executable_explain(self.handle, text, needed[0] + 1, needed)
         return json.loads(self._ffi.unpack(self._ffi.cast("char *", text), needed[0]))
-
-
-def _threads_from_environment() -> int:
-    """`PYEFFECT_NUM_THREADS`, or 0 for the default."""
-    text = os.environ.get("PYEFFECT_NUM_THREADS", "")
-    return int(text) if text.isdigit() else 0

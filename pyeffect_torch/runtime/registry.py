@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Generator, Iterable
 from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
-from pyeffect_torch.core import late
+from pyeffect_torch.core import forks, late
 from pyeffect_torch.core.array import DEAD_FLAG, RUNTIME_SHIFT, Array
 from pyeffect_torch.core.errors import ArgumentError
 from pyeffect_torch.runtime.base import REGISTERED, Runtime
 from pyeffect_torch.runtime.native.opcodes import OPCODES
 
 _current: ContextVar[Runtime | None] = ContextVar("pyeffect_torch_runtime", default=None)
-_lock = threading.RLock()
+_lock = forks.reentrant_lock()
 _default: list[Runtime] = []
 
 

@@ -77,6 +77,8 @@ pub const Executable = struct {
         errdefer buffer.drop();
         if (buffer.bytes < inputs[input].bytes or buffer.claimed) return error.InvalidArgument;
         if (inputs[input].dtype == .bool) buffer.normaliseBooleans();
+        handles.table.mutex.lock(); // a fork waits for this one, and so finds the next one free
+        defer handles.table.mutex.unlock();
         executable.mutex.lock();
         defer executable.mutex.unlock();
         if (executable.bound[input] != null) return error.InvalidArgument;
@@ -88,6 +90,8 @@ pub const Executable = struct {
         const plan = &executable.shared.plan;
         var output_bytes: u64 = 0;
         for (plan.outputs) |output| output_bytes += output.bytes;
+        handles.table.mutex.lock();
+        defer handles.table.mutex.unlock();
         executable.mutex.lock();
         defer executable.mutex.unlock();
         return .{

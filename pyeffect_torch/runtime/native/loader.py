@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-import threading
 from pathlib import Path
 from typing import Any, Final, cast
 
+from pyeffect_torch.core import forks
 from pyeffect_torch.core.errors import NativeLibraryError
 from pyeffect_torch.runtime.native.opcodes import ABI_VERSION, TABLE_DIGEST
 
 _NAMES: Final = {"darwin": "libpet_cpu.dylib", "win32": "pet_cpu.dll"}
 PATH: Final = Path(__file__).parent / "lib" / _NAMES.get(sys.platform, "libpet_cpu.so")
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _loaded: list[tuple[Any, Any]] = []
 
 
