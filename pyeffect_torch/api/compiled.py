@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -16,15 +17,15 @@ from typing import Any
 
 from pyeffect_torch.api.donation import claim, concrete_buffers, donated_leaves
 from pyeffect_torch.api.lowered import Lowered
+from pyeffect_torch.api.retrace import difference, signature_paths
 from pyeffect_torch.api.signatures import (
     Entry,
     Last,
     Stats,
-    difference,
     key_of,
     split_statics,
 )
-from pyeffect_torch.core import late, source, tree
+from pyeffect_torch.core import forks, late, source, tree
 from pyeffect_torch.core.array import (
     DEAD_FLAG,
     LEAF_FLAG,
@@ -69,8 +70,8 @@ class Compiled:
         self.cache_capacity = cache_capacity
         self.optimize = optimize
         self._cache: OrderedDict[Any, Entry] = OrderedDict()
-        self._lock = threading.Lock()
-        self._tracing: dict[Any, tuple[int, threading.Event]] = {}
+        self._lock = forks.lock()
+        self._tracing: dict[Any, tuple[int, int, threading.Event]] = {}
         self._stats = Stats()
         self._reason = "it has not been called yet"
         self._last: Last | None = None
@@ -198,18 +199,20 @@ class Compiled:
                 if entry is not None:
                     return entry
                 under_way = self._tracing.get(key)
-                if under_way is None:
+                thread, process = threading.get_ident(), os.getpid()
+                # In a forked child the thread that began before the fork never ends.
+                if under_way is None or (under_way[0] != thread and under_way[1] != process):
                     event = threading.Event()
-                    self._tracing[key] = (threading.get_ident(), event)
+                    self._tracing[key] = (thread, process, event)
                     break
-            if under_way[0] == threading.get_ident():
+            if under_way[0] == thread:
                 raise TraceError(
                     f"jit({self.name}): it calls itself with the signature that is being traced",
                     "recurse on the plain function, with a static argument that ends it",
                 )
-            under_way[1].wait()
+            under_way[2].wait()
         try:
-            entry, cacheable = self._trace(leaves, structure, has_kwargs, statics)
+            entry, cacheable = self._trace(key, leaves, structure, has_kwargs, statics)
             if cacheable:
                 self._store(key, entry)
             return entry
@@ -219,7 +222,12 @@ class Compiled:
             event.set()
 
     def _trace(
-        self, leaves: list[Array], structure: tree.Structure, has_kwargs: bool, statics: Any
+        self,
+        key: Any,
+        leaves: list[Array],
+        structure: tree.Structure,
+        has_kwargs: bool,
+        statics: Any,
     ) -> tuple[Entry, bool]:
         started = time.perf_counter()
         self._stats.traces += 1
@@ -233,12 +241,11 @@ class Compiled:
             out_structure.append(spec)
             return [operand(f"jit({self.name})", leaf) for leaf in flat], spec
 
-        paths = tree.paths(structure, "arguments")
         traced = trace(
             f"jit({self.name})",
             call,
             [(leaf.shape, leaf.dtype) for leaf in leaves],
-            [f"{path} of jit({self.name})" for path in paths],
+            [f"{path} of jit({self.name})" for path in signature_paths(self.f, key)],
             with_key=True,
         )
         captured = traced.captures
@@ -251,27 +258,35 @@ class Compiled:
         return entry, not live
 
     def _store(self, key: Any, entry: Entry) -> None:
+        evictions = 0
         with self._lock:
-            self._reason = difference(key, next(reversed(self._cache), None))
-            _log.debug("jit(%s) traced: %s", self.name, self._reason)
             last = self._last
             if last is not None and last.key in self._cache:
                 self._cache.move_to_end(last.key)  # hits of the hot path do not move it
+            before = next(reversed(self._cache), None)
             self._cache[key] = entry
             while len(self._cache) > self.cache_capacity:
                 dropped, _ = self._cache.popitem(last=False)
                 if last is not None and last.key == dropped:
                     self._last = None
-                self._stats.evictions += 1
-                _log.warning(
-                    "jit(%s): more than %d signatures; the least recently used is dropped (%s)",
-                    self.name,
-                    self.cache_capacity,
-                    self._reason,
-                )
+                evictions += 1
+            self._stats.evictions += evictions
+        # Outside the lock: a handler of the log, or `==` of a static value, may call us.
+        self._reason = reason = difference(self.f, key, before)
+        _log.debug("jit(%s) traced: %s", self.name, reason)
+        if evictions:
+            _log.warning(
+                "jit(%s): more than %d signatures; the least recently used is dropped (%s)",
+                self.name,
+                self.cache_capacity,
+                reason,
+            )
 
     def explain_retrace(self) -> str:
-        """Return why the last trace happened: which leaf, tree or static value changed."""
+        """Return why the last trace happened: which leaf, tree or static value changed, by path.
+
+        The same text goes to the log `pyeffect_torch.jit` at DEBUG.
+        """
         return self._reason
 
     # --- inlining and execution

@@ -14,6 +14,7 @@ from pyeffect_torch.core.op import Shape
 from pyeffect_torch.core.printer import IR
 from pyeffect_torch.core.trace import Trace, trace
 from pyeffect_torch.ops.base import operand, resolve_dtype, shape_of
+from pyeffect_torch.transforms.arguments import argument_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def traced(what: str, f: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Tr
         (leaf.shape, leaf.dtype) if isinstance(leaf, Spec) else _type(operand(what, leaf))
         for leaf in leaves
     ]
-    paths = tree.paths(structure, "arguments")
+    paths = argument_paths(f, *structure.children())
 
     def call(arguments: Sequence[Array]) -> tuple[Sequence[Array], Any]:
         call_args, call_kwargs = tree.unflatten(structure, arguments)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pyeffect_torch.core import tree
+from pyeffect_torch.core import forks, tree
 from pyeffect_torch.core.errors import ArgumentError
 from pyeffect_torch.core.flattener import Flattener
 from pyeffect_torch.core.trace import Trace
@@ -29,7 +29,7 @@ class Entry:
     program: Program | None = None
     executable: Executable | None = None
     flatten: Flattener | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Lock = field(default_factory=forks.lock)
 
 
 @dataclass(slots=True, eq=False)
@@ -84,26 +84,6 @@ def key_of(
 ) -> tuple[Any, ...]:
     """The signature of a call; `types` alternates shapes and dtypes."""
     return (runtime.mask, structure, has_kwargs, statics, *types)
-
-
-def difference(key: tuple[Any, ...], last: tuple[Any, ...] | None) -> str:
-    """Say how a signature differs from the one that was traced before it."""
-    if last is None:
-        return "the first call"
-    if key[0] != last[0]:
-        return "another runtime"
-    if key[1] != last[1]:
-        return f"another tree: {key[1]} instead of {last[1]}"
-    if key[3] != last[3]:
-        return f"other static arguments: {key[3]} instead of {last[3]}"
-    for index, path in enumerate(tree.paths(key[1], "arguments")):
-        shape, dtype = key[4 + 2 * index], key[5 + 2 * index]
-        old_shape, old_dtype = last[4 + 2 * index], last[5 + 2 * index]
-        if shape != old_shape:
-            return f"{path}: shape {list(shape)} instead of {list(old_shape)}"
-        if dtype is not old_dtype:
-            return f"{path}: dtype {dtype.name} instead of {old_dtype.name}"
-    return "the trace was not cached"
 
 
 def split_statics(

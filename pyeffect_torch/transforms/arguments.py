@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import CO_VARARGS
 from typing import Any
 
 from pyeffect_torch.core import dtypes, late, tree
@@ -35,10 +36,47 @@ def argument_indices(what: str, argnums: Any, count: int) -> tuple[int, ...]:
     return found
 
 
-def argument_paths(structure: tree.Structure) -> list[str]:
-    """Return each leaf of `(args, kwargs)` as written: `arguments[0]['w']`, `arguments['k']`."""
-    args, kwargs = structure.children()
-    return [*tree.paths(args, "arguments"), *tree.paths(kwargs, "arguments")]
+def parameter_names(f: Callable[..., Any], count: int) -> list[str]:
+    """Return what `f` calls its first positional arguments; `arguments[0]` where that is unknown.
+
+    From the code object: `inspect.signature` takes longer than a small transform.
+    """
+    inner: Any = f
+    while hasattr(inner, "__wrapped__"):
+        inner = inner.__wrapped__
+    bound = hasattr(inner, "__self__") and hasattr(inner, "__func__")
+    code = getattr(inner.__func__ if bound else inner, "__code__", None)
+    if code is None:
+        return [f"arguments[{index}]" for index in range(count)]
+    names = list(code.co_varnames[int(bound) : code.co_argcount])
+    if code.co_flags & CO_VARARGS:
+        rest = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
+        names.extend(f"{rest}[{index}]" for index in range(count - len(names)))
+    names.extend(f"arguments[{index}]" for index in range(len(names), count))
+    return names[:count]
+
+
+def argument_paths(
+    f: Callable[..., Any],
+    args: tree.Structure,
+    kwargs: tree.Structure | None = None,
+    *,
+    static: Sequence[int] = (),
+) -> list[str]:
+    """Return each leaf of a call as `f` sees it: `params['layer3']['w']`.
+
+    Args:
+        f: the function that is called.
+        args, kwargs: the structures of its dynamic arguments.
+        static: positions that `args` leaves out.
+    """
+    count = args.num_children
+    named = parameter_names(f, count + len(static))
+    names = [name for index, name in enumerate(named) if index not in static]
+    paths = [entries[1:].codify(names[entries[0].entry]) for entries in args.accessors()]
+    if kwargs is not None:
+        paths.extend(entries[1:].codify(str(entries[0].entry)) for entries in kwargs.accessors())
+    return paths
 
 
 def flat_arrays(what: str, value: Any) -> tuple[list[Array], tree.Structure]:

@@ -116,7 +116,7 @@ def checkpoint(f: Callable[..., Any], policy: str | Policy | None = None) -> Cal
             call_args, call_kwargs = tree.unflatten(structure, leaves)
             return flat_arrays("checkpoint", f(*call_args, **call_kwargs))
 
-        names = argument_paths(structure)
+        names = argument_paths(f, *structure.children())
         traced = trace(
             "checkpoint",
             call,

@@ -17,7 +17,12 @@ from pyeffect_torch.core.op import MaybeArray, Op, Region, declare
 from pyeffect_torch.core.trace import trace
 from pyeffect_torch.ops.base import describe
 from pyeffect_torch.transforms import regions
-from pyeffect_torch.transforms.arguments import argument_indices, flat_arrays, instantiate
+from pyeffect_torch.transforms.arguments import (
+    argument_indices,
+    argument_paths,
+    flat_arrays,
+    instantiate,
+)
 from pyeffect_torch.transforms.reverse import reverse_through, without_tangents
 from pyeffect_torch.transforms.vmap import vmap
 
@@ -289,7 +294,7 @@ class _Custom:
             result = self.f(*full(*tree.unflatten(structure, leaves)))
             return flat_arrays(self.kind, result)
 
-        names = tree.paths(structure, "arguments")
+        names = argument_paths(self.f, structure, static=indices)
         traced = trace(
             self.kind,
             call,

@@ -107,7 +107,7 @@ def vmap(
             if kwargs
             else axes_of_leaves("in_axes", prefix, args)
         )
-        paths = argument_paths(structure)
+        paths = argument_paths(f, *structure.children())
         fronts = [
             None if axis is None else _front(array, axis, path)
             for array, axis, path in zip(flat, axes, paths, strict=True)

@@ -20,9 +20,9 @@ def test_one_trace_per_signature() -> None:
     assert (g.stats.traces, g.stats.hits) == (1, 1)
     g(et.array([1.0, 2.0]))
     assert g.stats.traces == 2
-    assert g.explain_retrace() == "arguments[0]: shape [2] instead of [1]"
+    assert g.explain_retrace() == "x: shape [2] instead of [1]"
     g(et.array([1, 2]))
-    assert g.explain_retrace() == "arguments[0]: dtype int64 instead of float32"
+    assert g.explain_retrace() == "x: dtype int64 instead of float32"
     assert g.stats.programs == 3
     g.clear()
     assert (g.stats.programs, g.stats.traces) == (0, 3)
