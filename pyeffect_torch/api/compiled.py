@@ -196,7 +196,8 @@ class Compiled:
         while True:
             with self._lock:
                 entry = self._cache.get(key)
-                if entry is not None:
+                if entry is not None:  # another thread has traced it meanwhile
+                    self._stats.hits += 1
                     return entry
                 under_way = self._tracing.get(key)
                 thread, process = threading.get_ident(), os.getpid()

@@ -11,6 +11,8 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from pyeffect_torch.core import forks
+
 
 class Made:
     """The values that one scope has seen; `first` is the serial its own arrays begin at."""
@@ -28,7 +30,7 @@ class _Open(threading.local):
 
 
 _open = _Open()
-_lock = threading.Lock()
+_lock = forks.lock()
 count = 0
 """Scopes that are open on any thread: while it is 0, nothing is noted."""
 
