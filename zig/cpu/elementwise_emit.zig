@@ -37,6 +37,7 @@ const Emitter = struct {
     classes: [elementwise.load_max]Class = undefined,
     load_index: [elementwise.load_max]u8 = @splat(no_register),
     free: u64 = ~@as(u64, 0),
+    immediate_count: u8 = 0,
 
     fn op(e: *Emitter, i: usize) ?*plan.Operation {
         return switch (e.b.values[i].source) {
@@ -475,13 +476,14 @@ fn chooseDestination(e: *Emitter, i: Register, may_write: bool) Error!u8 {
 
 fn immediateIndex(e: *Emitter, o: *const plan.Operation) Error!u8 {
     if (o.code != .integer_power) return 0;
-    const g = &e.g;
-    // Zero marks a free entry, and serves an exponent of 0 as well.
-    for (&g.immediates, 0..) |*entry, k| {
-        if (entry.* == 0) entry.* = o.immediate;
-        if (entry.* == o.immediate) return @intCast(k);
+    const immediates = &e.g.immediates;
+    for (immediates[0..e.immediate_count], 0..) |entry, k| {
+        if (entry == o.immediate) return @intCast(k);
     }
-    return error.RegionFull;
+    if (e.immediate_count == immediates.len) return error.RegionFull;
+    immediates[e.immediate_count] = o.immediate;
+    e.immediate_count += 1;
+    return @intCast(e.immediate_count - 1);
 }
 
 fn emitStores(e: *Emitter) Error!void {

@@ -96,6 +96,24 @@ test "operands of every layout" {
     }
 }
 
+test "each power keeps its own exponent, 0 among them" {
+    const dims = [_]u64{100};
+    var b: Builder = .init(&dims);
+    const x = try b.addLoad(.contiguous(.i64, &dims), 1);
+    const zeroth = try b.addOp(.integer_power, .i64, .i64, &.{x}, 0);
+    const fifth = try b.addOp(.integer_power, .i64, .i64, &.{x}, 5);
+    const sum = try b.addOp(.add, .i64, .i64, &.{ zeroth, fifth }, 0);
+    try b.addStore(sum, .i64, 0);
+    const g = try b.finish();
+    var in: [100]i64 = undefined;
+    var out: [100]i64 = undefined;
+    for (&in, 0..) |*value, i| value.* = @intCast(i);
+    try execute(&g, &.{ pointer(@as([]i64, &out)), pointer(@as([]i64, &in)) });
+    for (in, out) |value, got| {
+        try testing.expectEqual(1 + value * value * value * value * value, got);
+    }
+}
+
 test "zero extents make no task" {
     var b: Builder = .init(&.{ 3, 0, 2 });
     const x = try b.addLoad(.contiguous(.f32, &.{ 3, 0, 2 }), 1);
