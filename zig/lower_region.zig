@@ -219,9 +219,13 @@ fn operation(r: *Region, i: InstructionId) error{RegionFull}!u16 {
     var sources: [3]u16 = undefined;
     for (operands, 0..) |v, k| sources[k] = try sourceOf(r, v);
     const from = l.typeOf(operands[operands.len - 1]).dtype;
-    const exponent = if (code == .integer_power) l.program.attr(i, "exponent") else 0;
+    const immediate = switch (code) {
+        .integer_power => l.program.attr(i, "exponent"),
+        .polygamma, .bessel_i => l.program.attr(i, "order"),
+        else => 0,
+    };
     const tile_op = tile_ops[code.denseIndex()].?;
-    return r.builder.addOp(tile_op, from, result, sources[0..operands.len], exponent);
+    return r.builder.addOp(tile_op, from, result, sources[0..operands.len], immediate);
 }
 
 /// The register of an operand: a member's result, a constant, or a load.

@@ -62,6 +62,10 @@ pub const Code = enum(u16) {
     logical_not = 69,
     bitwise_not = 70,
     integer_power = 71,
+    erfinv = 72,
+    lgamma = 73,
+    polygamma = 74,
+    bessel_i = 75,
     // binary
     add = 96,
     subtract = 97,
@@ -87,6 +91,7 @@ pub const Code = enum(u16) {
     bitwise_xor = 117,
     left_shift = 118,
     right_shift = 119,
+    gcd = 120,
     // ternary
     where = 144,
     // reduction

@@ -113,6 +113,10 @@ pub const table = rows: {
         elementwise(.logical_not, .unary, .boolean, .{ .bool_result = true }),
         elementwise(.bitwise_not, .unary, .bits, .{}),
         elementwise(.integer_power, .unary, .numeric, .{ .attributes = "exponent:int" }),
+        elementwise(.erfinv, .unary, .floating, .{}),
+        elementwise(.lgamma, .unary, .floating, .{}),
+        elementwise(.polygamma, .unary, .floating, .{ .attributes = "order:int" }),
+        elementwise(.bessel_i, .unary, .floating, .{ .attributes = "order:int" }),
         elementwise(.add, .binary, .numeric, .{ .commutative = true }),
         elementwise(.subtract, .binary, .numeric, .{}),
         elementwise(.multiply, .binary, .numeric, .{ .commutative = true }),
@@ -137,6 +141,7 @@ pub const table = rows: {
         elementwise(.bitwise_xor, .binary, .bits, .{ .commutative = true }),
         elementwise(.left_shift, .binary, .integer, .{}),
         elementwise(.right_shift, .binary, .integer, .{}),
+        elementwise(.gcd, .binary, .integer, .{ .commutative = true }),
         row(.where, .ternary, .{
             .operands = .{ 3, 3 },
             .traits = .{ .elementwise = true },

@@ -27,6 +27,7 @@ test {
     _ = @import("cpu/linalg_vector.zig");
     _ = @import("cpu/math.zig");
     _ = @import("cpu/math_base.zig");
+    _ = @import("cpu/math_special.zig");
     _ = @import("cpu/norm.zig");
     _ = @import("cpu/pool.zig");
     _ = @import("cpu/random.zig");

@@ -11,6 +11,7 @@ const dtype = @import("dtype.zig");
 const ir = @import("ir.zig");
 const op = @import("op.zig");
 const shape = @import("shape.zig");
+const special = @import("cpu/math_special.zig");
 const Message = @import("diagnostic.zig").Message;
 const structure = @import("verify_infer_structure.zig");
 const reduce = @import("verify_infer_reduce.zig");
@@ -183,10 +184,12 @@ pub fn infer(c: *Check) Error!void {
         .sin, .cos, .tan, .arcsin, .arccos, .arctan => unary(c),
         .sinh, .cosh, .tanh, .arcsinh, .arccosh, .arctanh => unary(c),
         .erf, .erfc, .sigmoid, .floor, .ceil, .trunc, .round => unary(c),
+        .erfinv, .lgamma => unary(c),
+        .polygamma, .bessel_i => ofOrder(c),
         .isnan, .isinf, .isfinite, .logical_not, .bitwise_not => unary(c),
         .integer_power => integerPower(c),
         .add, .subtract, .multiply, .divide, .floor_divide, .remainder, .power => binary(c),
-        .maximum, .minimum, .arctan2 => binary(c),
+        .maximum, .minimum, .arctan2, .gcd => binary(c),
         .equal, .not_equal, .less, .less_equal, .greater, .greater_equal => binary(c),
         .logical_and, .logical_or, .logical_xor => binary(c),
         .bitwise_and, .bitwise_or, .bitwise_xor, .left_shift, .right_shift => binary(c),
@@ -244,6 +247,12 @@ fn integerPower(c: *Check) Error!void {
     const exponent = c.attr("exponent");
     if (exponent < 0 and !c.operands[0].dtype.isFloat()) return c.fail(.bad_exponent);
     if (exponent > exponent_max or exponent < -exponent_max) return c.fail(.bad_exponent);
+    try unary(c);
+}
+
+fn ofOrder(c: *Check) Error!void {
+    const order = c.attr("order");
+    if (order < 0 or order > special.order_max) return c.fail(.bad_exponent);
     try unary(c);
 }
 

@@ -205,6 +205,11 @@ test "elementwise: broadcasting and dtypes" {
     try accept(.integer_power, &.{column}, &.{1 << 53}, &.{column});
     try accept(.integer_power, &.{t(.i32, &.{})}, &.{0}, &.{t(.i32, &.{})});
 
+    try accept(.polygamma, &.{column}, &.{0}, &.{column});
+    try accept(.bessel_i, &.{column}, &.{170}, &.{column});
+    try refuse(.polygamma, &.{column}, &.{171}, .bad_exponent);
+    try refuse(.bessel_i, &.{column}, &.{-1}, .bad_exponent);
+
     const condition = t(.bool, &.{ 2, 1, 1 });
     try accept(.where, &.{ condition, column, t(.f32, &.{4}) }, &.{}, &.{t(.f32, &.{ 2, 3, 4 })});
     try refuse(.where, &.{ column, column, column }, &.{}, .operand_dtype);

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -70,6 +71,38 @@ def integer_power(x: int, n: int) -> int:
 def static_power(attributes: Any, x: Any) -> Any:
     n = attributes["exponent"]
     return by_kind(lambda a: a ** float(n), lambda a: integer_power(a, n))(attributes, x)
+
+
+def erfinv(y: float) -> float:
+    """The root of erf(x) = y by halving an interval."""
+    low, high = -6.0, 6.0
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if math.erf(middle) < y else (low, middle)
+    return low
+
+
+def polygamma(attributes: Any, x: Any) -> Any:
+    """A thousand terms of the series, and the rest as integrals by the midpoint rule."""
+    n = attributes["order"]
+    terms = x[..., None] + np.arange(1000.0)
+    z = x + 999.5
+    if n == 0:
+        return np.log(z) + 1 / (24 * z**2) - (1 / terms).sum(-1)
+    total = (terms ** (-n - 1)).sum(-1) + z**-n / n - (n + 1) / 24 * z ** (-n - 2)
+    return (-1) ** (n + 1) * math.factorial(n) * total
+
+
+def bessel_i(attributes: Any, x: Any) -> Any:
+    """The power series in exact fractions."""
+    n = attributes["order"]
+
+    def value(given: float) -> float:
+        half = Fraction(given) / 2
+        terms = (half ** (2 * k + n) / (math.factorial(k) * math.factorial(k + n))
+                 for k in range(20))  # fmt: skip
+        return float(sum(terms))
+
+    return each(value)(attributes, x)
 
 
 def shift(left: bool) -> Peer:
@@ -594,6 +627,11 @@ PEERS: dict[str, Peer] = {
     "square": by_kind(np.square, lambda a: a * a),
     "integer_power": static_power,
     "rsqrt": numpys(lambda x: 1 / np.sqrt(x)),
+    "gcd": each(math.gcd),
+    "erfinv": each(erfinv),
+    "lgamma": each(math.lgamma),
+    "polygamma": polygamma,
+    "bessel_i": bessel_i,
     "erf": each(math.erf),
     "erfc": each(math.erfc),
     "sigmoid": each(lambda x: 1 / (1 + math.exp(-x))),

@@ -93,7 +93,7 @@ pub const MicroOp = extern struct {
     dst: u8,
     /// Registers; a `load` has the load's index in the first.
     sources: [3]u8,
-    /// Index in `Geometry.immediates`, for `integer_power`.
+    /// Index in `Geometry.immediates`, for operations that have one.
     immediate: u8,
     reserved: u8 = 0,
 };

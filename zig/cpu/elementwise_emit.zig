@@ -475,7 +475,7 @@ fn chooseDestination(e: *Emitter, i: Register, may_write: bool) Error!u8 {
 }
 
 fn immediateIndex(e: *Emitter, o: *const plan.Operation) Error!u8 {
-    if (o.code != .integer_power) return 0;
+    if (!o.code.hasImmediate()) return 0;
     const immediates = &e.g.immediates;
     for (immediates[0..e.immediate_count], 0..) |entry, k| {
         if (entry == o.immediate) return @intCast(k);

@@ -52,7 +52,7 @@ pub fn operation(
         op,
         kind,
         registers[0..sources.len],
-        0,
+        immediate,
         tile_ops.resultKind(op, dtype_in),
         rounded,
     );

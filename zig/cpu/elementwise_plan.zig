@@ -171,7 +171,7 @@ pub const Builder = struct {
 
     /// Applies an operation of the wire format (`isLegal` on `dtype_in`). `dtype_in` is the dtype
     /// of the operands (of the branches for `where`, whose condition comes first), `dtype_out`
-    /// that of the result; `immediate` is the exponent of `integer_power`.
+    /// that of the result; `immediate` is its exponent or order.
     pub fn addOp(
         b: *Builder,
         op: TileOp,

@@ -52,6 +52,8 @@ pub inline fn unary(
         .logical_not => x ^ one,
         .bitwise_not => if (kind == .bool) x ^ one else ~x,
         .integer_power => integerPower(x, immediate),
+        .polygamma => math.polygamma(x, immediate),
+        .bessel_i => math.bessel_i(x, immediate),
         // The remaining names are those of math.zig.
         else => @field(math, @tagName(op))(x),
     };
@@ -114,6 +116,7 @@ pub inline fn binary(
         .remainder => if (float) floatDivision(a, b).remainder else integerDivision(a, b).remainder,
         .power => if (float) math.power(a, b) else integerPowerOf(a, b),
         .arctan2 => math.arctan2(a, b),
+        .gcd => math.gcd(a, b),
         // A NaN in `a` is kept by the second test, one in `b` fails the first.
         .maximum => if (float) @select(T, (a > b) | (a != a), a, b) else @max(a, b),
         .minimum => if (float) @select(T, (a < b) | (a != a), a, b) else @min(a, b),

@@ -58,6 +58,10 @@ pub const TileOp = enum(u8) {
     logical_not,
     bitwise_not,
     integer_power,
+    erfinv,
+    lgamma,
+    polygamma,
+    bessel_i,
     add,
     subtract,
     multiply,
@@ -82,6 +86,7 @@ pub const TileOp = enum(u8) {
     bitwise_xor,
     left_shift,
     right_shift,
+    gcd,
     where,
     /// Conversion to the result's dtype; the builder turns it into one of the `cast_` operations.
     cast,
@@ -122,11 +127,19 @@ pub const TileOp = enum(u8) {
     pub fn arity(op: TileOp) u32 {
         const n = @backingInt(op);
         if (op == .where) return 3;
-        if (n >= @backingInt(TileOp.add) and n <= @backingInt(TileOp.right_shift)) return 2;
+        if (n >= @backingInt(TileOp.add) and n <= @backingInt(TileOp.gcd)) return 2;
         return switch (op) {
             .multiply_add, .multiply_subtract, .subtract_multiply => 3,
             .load => 0,
             else => 1,
+        };
+    }
+
+    /// Whether a number stands beside the sources: an exponent, or the order of a derivative.
+    pub fn hasImmediate(op: TileOp) bool {
+        return switch (op) {
+            .integer_power, .polygamma, .bessel_i => true,
+            else => false,
         };
     }
 
@@ -190,12 +203,13 @@ pub fn isLegal(op: TileOp, d: DType) bool {
         .negative, .square, .integer_power, .add, .subtract, .multiply => d != .bool,
         .floor_divide, .remainder, .power => d != .bool,
         .bitwise_not, .bitwise_and, .bitwise_or, .bitwise_xor => !d.isFloat(),
-        .left_shift, .right_shift => d.isInteger(),
+        .left_shift, .right_shift, .gcd => d.isInteger(),
         else => d.isFloat(),
     };
 }
 
-/// `dst[i] = op(a[i], b[i], c[i])` for i < n; `immediate` is the exponent of `integer_power`.
+/// `dst[i] = op(a[i], b[i], c[i])` for i < n; `immediate` is the number of an operation that has
+/// one (`TileOp.hasImmediate`).
 /// Operations of fewer sources ignore the rest.
 pub const TileFn = *const fn (
     dst: [*]u8,
@@ -288,6 +302,8 @@ pub fn cost(op: TileOp, kind: DType) f64 {
         .divide, .sqrt, .rsqrt, .reciprocal => 0.05 * size,
         .floor_divide, .remainder => if (kind.isFloat() or kind.bytes() == 8) 4.0 else 0.6,
         .integer_power => 0.5,
+        .erfinv, .lgamma, .polygamma, .bessel_i => 100.0,
+        .gcd => 60.0,
         .load => 0.2 * size,
         else => light,
     };

@@ -188,7 +188,10 @@ fn collect(p: *Pass, c: *Candidate, v: ValueId) bool {
     // Depth is bounded by the number of clones.
     c.clones[c.clone_count] = i;
     c.clone_count += 1;
-    if (p.program.code(i) == .integer_power) c.powers += 1;
+    switch (p.program.code(i)) {
+        .integer_power, .polygamma, .bessel_i => c.powers += 1,
+        else => {},
+    }
     if (c.powers > power_max) return false;
     for (p.program.operandsOf(i)) |operand| if (!collect(p, c, operand)) return false;
     return true;

@@ -31,7 +31,7 @@ WIRE_MAGIC: Final = 0x50544550
 WIRE_VERSION: Final = 1
 
 # FNV-1a 64 of all signatures in order, each ended by a newline.
-TABLE_DIGEST: Final = 0xADE12BC3706B2A5B
+TABLE_DIGEST: Final = 0x3C530CEEDD6BA6E9
 
 OPCODES: Final[dict[str, Opcode]] = {
     "iota": Opcode(
@@ -90,6 +90,10 @@ OPCODES: Final[dict[str, Opcode]] = {
     "logical_not": Opcode(69, 0x3430F05F0C4EF31E, 1, 1, 1, ()),
     "bitwise_not": Opcode(70, 0xCAA6FB4B69BCB49A, 1, 1, 1, ()),
     "integer_power": Opcode(71, 0x412A6145E83BD7B3, 1, 1, 1, (("exponent", "int"),)),
+    "erfinv": Opcode(72, 0x5CDF260C4E4E1AC7, 1, 1, 1, ()),
+    "lgamma": Opcode(73, 0x810DEE128CB48C88, 1, 1, 1, ()),
+    "polygamma": Opcode(74, 0x33F53E417CF843E3, 1, 1, 1, (("order", "int"),)),
+    "bessel_i": Opcode(75, 0x6B14DE98D950241E, 1, 1, 1, (("order", "int"),)),
     "add": Opcode(96, 0xCBD8FB15D6F68C02, 2, 2, 1, ()),
     "subtract": Opcode(97, 0x97D9323663114293, 2, 2, 1, ()),
     "multiply": Opcode(98, 0x70C682BFEFEB0FE7, 2, 2, 1, ()),
@@ -114,6 +118,7 @@ OPCODES: Final[dict[str, Opcode]] = {
     "bitwise_xor": Opcode(117, 0x22FCBF09566C3FDC, 2, 2, 1, ()),
     "left_shift": Opcode(118, 0xE26321D917B83549, 2, 2, 1, ()),
     "right_shift": Opcode(119, 0xEFB5E0CA79453D44, 2, 2, 1, ()),
+    "gcd": Opcode(120, 0xAF81CD3296D879F3, 2, 2, 1, ()),
     "where": Opcode(144, 0x973E4D59B150B528, 3, 3, 1, ()),
     "reduce_sum": Opcode(160, 0x0708D810CD6CFFCE, 1, 1, 1, (("axes", "ints"),)),
     "reduce_prod": Opcode(161, 0xD65353AC719AD28C, 1, 1, 1, (("axes", "ints"),)),
