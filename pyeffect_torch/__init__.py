@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import builtins
 import importlib
+from math import e as e
+from math import inf as inf
+from math import nan as nan
+from math import pi as pi
 from typing import TYPE_CHECKING, Any
 
 from pyeffect_torch import interop as _interop
@@ -51,6 +55,7 @@ __version__ = "0.1.0"
 
 globals().update(_FUNCTIONS)
 remat = checkpoint
+newaxis = None
 
 _LAZY = ("array_api", "linalg", "losses", "nn", "random", "safetensors", "testing")
 
@@ -83,6 +88,7 @@ __all__ = [
     "custom_jvp",
     "custom_vjp",
     "dtypes",
+    "e",
     "errors",
     "eval_shape",
     "freeze",
@@ -90,6 +96,7 @@ __all__ = [
     "get_num_threads",
     "grad",
     "hessian",
+    "inf",
     "jacfwd",
     "jacrev",
     "jit",
@@ -98,6 +105,9 @@ __all__ = [
     "linearize",
     "load_program",
     "make_ir",
+    "nan",
+    "newaxis",
+    "pi",
     "pmax",
     "pmean",
     "pmin",

@@ -20,6 +20,8 @@ ADR_SECTIONS = ("Context.", "Decision.", "Alternatives.", "Consequences.", "Reve
 ADR_LINES_MAX = 60
 # Slots of a node: what they mean is in the class's own text.
 SLOTS = frozenset(et.Array.__slots__)
+# Values, which hold no text.
+CONSTANTS = {"e", "inf", "nan", "newaxis", "pi"}
 
 
 def name_of(path: Path) -> str:
@@ -42,7 +44,7 @@ def undocumented(owner: Any, names: Any) -> list[str]:
 
 def test_public_names_have_docstrings() -> None:
     assert len(et.__all__) > 100
-    assert undocumented(et, et.__all__) == []
+    assert undocumented(et, set(et.__all__) - CONSTANTS) == []
 
 
 def test_public_methods_of_array_have_docstrings() -> None:

@@ -1,10 +1,12 @@
 """Functions of arrays that neural networks are made of. Constructors of models are elsewhere.
 
-Nothing here holds parameters: weights are arguments. Losses are in `pyeffect_torch.losses`.
+Nothing here holds parameters: weights are arguments, and `initializers` says how they begin. Losses
+are in `pyeffect_torch.losses`.
 """
 
 from __future__ import annotations
 
+from pyeffect_torch.nn import initializers as initializers
 from pyeffect_torch.ops.activations import (
     celu,
     elu,

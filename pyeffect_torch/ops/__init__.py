@@ -19,8 +19,8 @@ _FAMILIES = (
     "at",
     "attention",
     "barrier",
-    "cholesky",
     "choice",
+    "cholesky",
     "closeness",
     "comparison",
     "constructors",
@@ -63,6 +63,7 @@ _FAMILIES = (
     "svd",
     "transcendental",
     "triangular",
+    "types",
     "unary",
     "values",
 )
