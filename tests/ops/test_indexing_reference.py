@@ -150,6 +150,42 @@ def test_gradient_of_scatter_multiply_with_zeros() -> None:
     np.testing.assert_array_equal(to_updates.numpy(), [6, 0, 5])
 
 
+@pytest.mark.parametrize("name", ["add", "set", "max", "min", "multiply"])
+def test_third_derivatives_of_scatters_and_their_batches(name: str) -> None:
+    scatter = getattr(et, f"scatter_{name}")
+    rows, own = np.array([2, 0, 2, -1]), RNG.integers(0, 4, (3, 5))
+    x, few = et.array(MATRIX), et.array(RNG.standard_normal((4, 5)))
+    et.testing.check_grads(lambda a, u: scatter(a**2, rows, u**3), (x, few), order=3)
+    et.testing.check_grads(lambda a, u: scatter(a**2, own, u**3), (x, few[:3]), order=3)
+    indices = np.stack([rows, rows[::-1], np.zeros(4, np.int64)])
+    updates = RNG.standard_normal((3, 4, 5))
+    for axes in ((None, 0, 0), (None, 0, None), (None, None, 0)):
+        given = (x, et.array(indices if axes[1] == 0 else rows),
+                 et.array(updates if axes[2] == 0 else updates[0]))  # fmt: skip
+        slopes = et.vmap(et.grad(lambda *a: et.sum(scatter(*a) ** 2), argnums=(0, 2)), axes)(*given)
+        for k in range(3):
+            each = (x, given[1][k] if axes[1] == 0 else rows,
+                    given[2][k] if axes[2] == 0 else updates[0])  # fmt: skip
+            alone = et.grad(lambda *a: et.sum(scatter(*a) ** 2), argnums=(0, 2))(*each)
+            for mine, theirs in zip(slopes, alone, strict=True):
+                np.testing.assert_array_equal(mine[k].numpy(), theirs.numpy())
+
+
+@pytest.mark.parametrize("dtype", et.dtypes.ALL, ids=lambda d: d.name)
+def test_scatters_take_every_dtype(dtype: Any) -> None:
+    x, updates = np.array([1, 0, 1, 0]).astype(dtype), np.array([1, 1, 0]).astype(dtype)
+    index = np.array([1, 1, 2])
+    for name, want in (("set", [1, 1, 0, 0]), ("max", [1, 1, 1, 0]), ("min", [1, 0, 0, 0]),
+                       ("add", [1, 2, 1, 0]), ("multiply", [1, 0, 0, 0])):  # fmt: skip
+        if dtype == np.bool_ and name in ("add", "multiply"):
+            continue
+        for runtime in (et.reference(), et.cpu()):
+            with et.use(runtime):
+                got = getattr(et, f"scatter_{name}")(x, index, updates)
+                assert got.dtype == dtype
+                np.testing.assert_array_equal(got.numpy().astype(np.int64), want)
+
+
 def product(index: Any, **options: Any) -> Callable[..., Any]:
     return lambda x, u: et.sum(et.scatter_multiply(x, index, u, **options))
 
