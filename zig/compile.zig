@@ -139,6 +139,7 @@ fn compileProgram(
         .clock = clock,
     };
     if (options.optimize) try c.rewrite();
+    try c.module.markCarries(scratch);
     const is_run = try c.module.findRun(scratch);
     const planned = try kept.alloc(plans.Plan, original.blocks.len);
     @memset(planned, .empty);

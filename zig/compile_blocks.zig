@@ -88,6 +88,44 @@ pub const Module = struct {
         return std.math.order(number, start);
     }
 
+    /// Lets bodies write carries over what they read: like donated inputs, as far as a body has the
+    /// same carries for all that run it.
+    pub fn markCarries(m: *const Module, scratch: Allocator) Allocator.Error!void {
+        for (m.programs) |*program| {
+            for (0..program.instructionCount()) |n| {
+                const i: ir.InstructionId = .at(n);
+                switch (program.code(i)) {
+                    .@"while" => {
+                        const captures: usize = @intCast(program.attr(i, "captures"));
+                        const body = &m.programs[@intCast(program.attr(i, "body"))];
+                        try markBody(scratch, body, captures, program.resultCount(i));
+                    },
+                    .scan => {
+                        const captures: usize = @intCast(program.attr(i, "captures"));
+                        const body = &m.programs[@intCast(program.attr(i, "body"))];
+                        try markBody(scratch, body, captures, @intCast(program.attr(i, "carries")));
+                    },
+                    else => {},
+                }
+            }
+        }
+    }
+
+    fn markBody(
+        scratch: Allocator,
+        body: *Program,
+        captures: usize,
+        count: usize,
+    ) Allocator.Error!void {
+        for (body.inputs) |input| if (input.flags.donated) return; // marked for another loop
+        const inputs = try scratch.dupe(ir.Input, body.inputs);
+        const outputs = try scratch.dupe(ir.Output, body.outputs);
+        for (inputs[captures..][0..count]) |*input| input.flags.donated = true;
+        for (outputs[0..count], captures..) |*output, input| output.alias = .at(input);
+        body.inputs = inputs;
+        body.outputs = outputs;
+    }
+
     /// By block: the root runs it, or a block that the root runs does.
     pub fn findRun(m: *const Module, gpa: Allocator) Allocator.Error![]bool {
         const is_run = try gpa.alloc(bool, m.programs.len);

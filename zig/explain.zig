@@ -27,11 +27,28 @@ pub fn write(plan: *const Plan, donations_copied: u64, w: *Writer) Writer.Error!
         donations_copied,
     });
     try writePasses(plan, w);
+    try writeBody(plan, w);
+    try w.writeAll(",\"blocks\":[");
+    var first = true;
+    for (plan.blocks, 0..) |*block, k| {
+        if (block.inputs.len == 0 and block.outputs.len == 0 and block.instructions.len == 0) continue;
+        if (!first) try w.writeByte(',');
+        first = false;
+        try w.print(
+            \\{{"block":{d},"arena_bytes":{d},"constant_bytes":{d},"cost_ns":{d},
+        , .{ k, block.arena_bytes, block.constants.len, block.cost_ns });
+        try writeBody(block, w);
+        try w.writeByte('}');
+    }
+    try w.writeAll("]}");
+}
+
+/// What a program and its blocks have each.
+fn writeBody(plan: *const Plan, w: *Writer) Writer.Error!void {
     try writeKernels(plan, w);
     try writeRegions(plan, w);
     try writeOutputs(plan, w);
     try writeArena(plan, w);
-    try w.writeByte('}');
 }
 
 /// Everything one run holds: inputs, outputs that are not written in place, arena and constants.
@@ -59,10 +76,16 @@ fn writeKernels(plan: *const Plan, w: *Writer) Writer.Error!void {
     try w.writeAll("\"kernels\":[");
     for (plan.instructions, 0..) |*instruction, index| {
         if (index > 0) try w.writeByte(',');
+        try w.writeAll("{\"kernel\":");
+        if (instruction.kernel == .control) {
+            try writeControl(plan, instruction, w);
+        } else {
+            try w.print("\"{t}\",", .{instruction.kernel});
+        }
         try w.print(
-            \\{{"kernel":"{t}","instruction":{d},"tasks":{d},"cost_ns":{d},"source":
+            \\"block":{d},"instruction":{d},"tasks":{d},"cost_ns":{d},"source":
         , .{
-            instruction.kernel,
+            instruction.block,
             instruction.origin,
             instruction.work.task_count,
             instruction.work.cost_ns,
@@ -76,11 +99,47 @@ fn writeKernels(plan: *const Plan, w: *Writer) Writer.Error!void {
     try w.writeAll("],");
 }
 
+/// Name and blocks of what the executor does itself, and which carries need two places.
+fn writeControl(
+    plan: *const Plan,
+    instruction: *const plans.Instruction,
+    w: *Writer,
+) Writer.Error!void {
+    switch (plan.controlOf(instruction).*) {
+        .choose => |choose| {
+            try w.writeAll("\"switch\",\"runs\":[");
+            for (choose.blocks, 0..) |k, n| {
+                if (n > 0) try w.writeByte(',');
+                try w.print("{d}", .{k});
+            }
+            try w.writeAll("],");
+        },
+        .loop => |loop| {
+            try w.print("\"while\",\"runs\":[{d},{d}],", .{ loop.condition, loop.body });
+            try writeCarries(loop.carries, w);
+        },
+        .scan => |scan| {
+            try w.print("\"scan\",\"runs\":[{d}],\"length\":{d},", .{ scan.body, scan.length });
+            try writeCarries(scan.carries, w);
+        },
+        .host_call => |call| try w.print("\"host_call\",\"id\":{d},", .{call.id}),
+    }
+}
+
+fn writeCarries(carries: []const plans.Carry, w: *Writer) Writer.Error!void {
+    var in_place: usize = 0;
+    for (carries) |carry| in_place += @intFromBool(carry.in_place);
+    const counts = .{ carries.len, in_place };
+    try w.print("\"carries\":{d},\"carries_in_place\":{d},", counts);
+}
+
 fn writeRegions(plan: *const Plan, w: *Writer) Writer.Error!void {
     try w.writeAll("\"regions\":[");
     for (plan.regions, 0..) |region, index| {
         if (index > 0) try w.writeByte(',');
-        try w.print("{{\"instruction\":{d},\"opcodes\":[", .{region.instruction});
+        try w.print("{{\"block\":{d},\"instruction\":{d},\"opcodes\":[", .{
+            region.block, region.instruction,
+        });
         for (region.codes, 0..) |code, k| {
             if (k > 0) try w.writeByte(',');
             try w.print("\"{s}\"", .{code.info().name});

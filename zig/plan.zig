@@ -209,6 +209,14 @@ pub const Plan = struct {
         .regions = &.{},
     };
 
+    /// Of an instruction of kernel `control`.
+    pub fn controlOf(plan: *const Plan, instruction: *const Instruction) *const Control {
+        assert(instruction.kernel == .control);
+        const bytes = &plan.geometries[instruction.geometry];
+        const geometry: *const ControlGeometry = @ptrCast(@alignCast(bytes));
+        return &plan.controls[geometry.index];
+    }
+
     pub fn deinit(plan: *Plan) void {
         var arena = plan.arena;
         arena.deinit();

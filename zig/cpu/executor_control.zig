@@ -15,10 +15,8 @@ const cancelled: Status = .{ .fault = .cancelled };
 
 /// Runs an instruction of kernel `control`, whose addresses are in `frame.pointers`.
 pub fn run(x: *Execution, frame: *const Frame, instruction: *const plans.Instruction) Status {
-    const bytes = &frame.plan.geometries[instruction.geometry];
-    const geometry: *const plans.ControlGeometry = @ptrCast(@alignCast(bytes));
     const pointers = frame.pointers[0..instruction.pointer_count];
-    return switch (frame.plan.controls[geometry.index]) {
+    return switch (frame.plan.controlOf(instruction).*) {
         .choose => |*choose| runChoose(x, frame, choose, pointers),
         .loop => |*loop| runLoop(x, frame, loop, pointers),
         .scan => |*scan| runScan(x, frame, scan, pointers),
