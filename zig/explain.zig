@@ -31,7 +31,8 @@ pub fn write(plan: *const Plan, donations_copied: u64, w: *Writer) Writer.Error!
     try w.writeAll(",\"blocks\":[");
     var first = true;
     for (plan.blocks, 0..) |*block, k| {
-        if (block.inputs.len == 0 and block.outputs.len == 0 and block.instructions.len == 0) continue;
+        // A block that does nothing is one that nothing runs.
+        if (block.instructions.len == 0) continue;
         if (!first) try w.writeByte(',');
         first = false;
         try w.print(
