@@ -40,6 +40,7 @@ fn family(comptime kernel: Kernel) type {
         .cross_entropy => @import("cpu/cross_entropy.zig"),
         .linalg => @import("cpu/linalg.zig"),
         .control => @compileError("not a kernel"),
+        .window_sum => @import("cpu/window_sum.zig"),
     };
 }
 

@@ -21,6 +21,7 @@ const search = @import("cpu/search.zig");
 const sort = @import("cpu/sort.zig");
 const structure = @import("cpu/structure.zig");
 const views = @import("lower_view.zig");
+const window_sum = @import("cpu/window_sum.zig");
 const Error = lowering.Error;
 const Lowering = lowering.Lowering;
 const Ref = lowering.Ref;
@@ -36,9 +37,11 @@ pub fn lowerInstruction(l: *Lowering) Error!void {
         .slice,
         .bitcast,
         .barrier,
+        .window,
         => return lowerView(l, code),
         .concatenate => return lowerConcatenate(l),
         .pad => return lowerPad(l),
+        .window_sum => return lowerWindowSum(l),
         .reduce_sum => return lowerReduce(l, .sum),
         .reduce_prod => return lowerReduce(l, .prod),
         .reduce_max => return lowerReduce(l, .max),
@@ -111,6 +114,15 @@ fn lowerView(l: *Lowering, code: op.Code) Error!void {
         .broadcast_to => try views.broadcast(l.gpa, view, from, to),
         .slice => try views.slice(l.gpa, view, from, l.attr("starts"), to, l.attr("steps")),
         .reshape => try views.reshape(l.gpa, view, from, to) orelse try l.dense(x),
+        .window => try views.window(
+            l.gpa,
+            view,
+            from,
+            to,
+            l.attr("axes"),
+            l.attr("strides"),
+            l.attr("dilations"),
+        ),
         else => unreachable,
     };
 }
@@ -135,6 +147,18 @@ fn lowerPad(l: *Lowering) Error!void {
     const geometry = structure.planPad(&shape, l.attr("low"), l.attr("high"), l.attr("interior"));
     const operands: []const Ref = &.{ l.ref(x), l.ref(l.operand(1)) };
     try l.emitStruct(.structure, &geometry, &.{try l.define(l.result(0))}, operands, .{});
+}
+
+fn lowerWindowSum(l: *Lowering) Error!void {
+    const x = l.operand(0);
+    const shape = l.shape(x);
+    const geometry = window_sum.plan(&shape, .{
+        .axes = l.attr("axes"),
+        .strides = l.attr("strides"),
+        .dilations = l.attr("dilations"),
+        .extents = l.attr("extents"),
+    });
+    try l.emitStruct(.window_sum, &geometry, &.{try l.define(l.result(0))}, &.{l.ref(x)}, .{});
 }
 
 fn lowerReduce(l: *Lowering, kind: reduce.Op) Error!void {

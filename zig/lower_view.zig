@@ -125,6 +125,30 @@ pub fn slice(
     return .{ .storage = view.storage, .offset = if (empty) 0 else offset, .strides = kept };
 }
 
+/// Windows on some axes: their offsets are new axes at the end. Elements of overlapping windows are
+/// the same memory.
+pub fn window(
+    gpa: Allocator,
+    view: View,
+    dims: []const i64,
+    to_dims: []const i64,
+    axes: []const i64,
+    steps: []const i64,
+    dilations: []const i64,
+) Allocator.Error!View {
+    assert(to_dims.len == dims.len + axes.len);
+    var strides = stridesOf(view, dims);
+    for (axes, steps, dilations, dims.len..) |axis_word, step, dilation, added| {
+        const axis: usize = @intCast(axis_word);
+        const stride = strides[axis];
+        // Products of an axis with one element are never used.
+        strides[added] = if (to_dims[added] <= 1) stride else stride * dilation;
+        if (to_dims[axis] > 1) strides[axis] = stride * step;
+    }
+    const kept = try keep(gpa, to_dims, strides[0..to_dims.len]);
+    return .{ .storage = view.storage, .offset = view.offset, .strides = kept };
+}
+
 /// The same elements in the same order under other extents; null if that takes a copy.
 pub fn reshape(
     gpa: Allocator,
@@ -226,6 +250,26 @@ test "views address the elements NumPy does" {
     const b = try broadcast(gpa, base, &.{ 2, 1 }, &.{ 2, 2, 2 });
     const repeated = elements(b, &.{ 2, 2, 2 }, &buffer);
     try testing.expectEqualSlices(i64, &.{ 0, 0, 1, 1, 0, 0, 1, 1 }, repeated);
+}
+
+test "windows overlap in memory" {
+    var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
+    defer arena_state.deinit();
+    const gpa = arena_state.allocator();
+    var buffer: [64]i64 = undefined;
+    const base: View = .{ .storage = 0 };
+    const line = try window(gpa, base, &.{5}, &.{ 3, 3 }, &.{0}, &.{1}, &.{1});
+    const overlapping = [_]i64{ 0, 1, 2, 1, 2, 3, 2, 3, 4 };
+    try testing.expectEqualSlices(i64, &overlapping, elements(line, &.{ 3, 3 }, &buffer));
+    const apart = try window(gpa, base, &.{6}, &.{ 2, 3 }, &.{0}, &.{3}, &.{1});
+    try testing.expect(apart.isDense());
+    // Of [2, 5]: the last axis by 2, two elements 2 apart.
+    const wide = try window(gpa, base, &.{ 2, 5 }, &.{ 2, 2, 2 }, &.{1}, &.{2}, &.{2});
+    const dilated = [_]i64{ 0, 2, 2, 4, 5, 7, 7, 9 };
+    try testing.expectEqualSlices(i64, &dilated, elements(wide, &.{ 2, 2, 2 }, &buffer));
+    const large = std.math.maxInt(i64);
+    const one = try window(gpa, base, &.{3}, &.{ 1, 1 }, &.{0}, &.{large}, &.{large});
+    try testing.expectEqualSlices(i64, &.{0}, elements(one, &.{ 1, 1 }, &buffer));
 }
 
 test "a strided view is reshaped without a copy exactly when it can be" {

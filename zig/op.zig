@@ -21,6 +21,8 @@ pub const Code = enum(u16) {
     cast = 8,
     bitcast = 9,
     barrier = 10,
+    window = 11,
+    window_sum = 12,
     // unary
     negative = 32,
     abs = 33,

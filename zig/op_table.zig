@@ -73,6 +73,14 @@ pub const table = rows: {
             .results = results_equal_operands,
             .traits = .{ .barrier = true },
         }),
+        row(.window, .structure, .{
+            .attributes = "axes:ints, sizes:ints, strides:ints, dilations:ints",
+            .traits = .{ .view = true, .structural = true },
+        }),
+        row(.window_sum, .structure, .{
+            .attributes = "axes:ints, sizes:ints, strides:ints, dilations:ints, extents:ints",
+            .domain = .numeric,
+        }),
         elementwise(.negative, .unary, .numeric, .{}),
         elementwise(.abs, .unary, .numeric, .{}),
         elementwise(.sign, .unary, .numeric, .{}),

@@ -42,6 +42,7 @@ test {
     _ = @import("cpu/structure.zig");
     _ = @import("cpu/tile_cast.zig");
     _ = @import("cpu/view.zig");
+    _ = @import("cpu/window_sum.zig");
     _ = @import("diagnostic.zig");
     _ = @import("dtype.zig");
     _ = @import("gen.zig");

@@ -179,6 +179,8 @@ pub fn infer(c: *Check) Error!void {
         .cast => structure.cast(c),
         .bitcast => structure.bitcast(c),
         .barrier => c.result_count = c.operands.len,
+        .window => structure.window(c),
+        .window_sum => structure.windowSum(c),
         .negative, .abs, .sign, .sqrt, .rsqrt, .cbrt, .square, .reciprocal => unary(c),
         .exp, .exp2, .expm1, .log, .log1p, .log2, .log10 => unary(c),
         .sin, .cos, .tan, .arcsin, .arccos, .arctan => unary(c),

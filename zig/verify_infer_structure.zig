@@ -122,3 +122,71 @@ pub fn bitcast(c: *Check) Error!void {
     if (element == .bool and x.dtype != .bool) return c.fail(.cast_to_bool);
     try c.giveLike(element, x.dims);
 }
+
+/// Attributes that say how windows lie on the listed axes, all of one length.
+const Windows = struct {
+    axes: []const i64,
+    sizes: []const i64,
+    strides: []const i64,
+    dilations: []const i64,
+
+    fn of(c: *Check, rank: usize) Error!Windows {
+        const w: Windows = .{
+            .axes = c.attr("axes"),
+            .sizes = c.attr("sizes"),
+            .strides = c.attr("strides"),
+            .dilations = c.attr("dilations"),
+        };
+        const count = w.axes.len;
+        if (w.sizes.len != count or w.strides.len != count or w.dilations.len != count) {
+            return c.fail(.axes_count);
+        }
+        _ = try c.axesOf(w.axes, rank);
+        for (w.sizes, w.strides, w.dilations) |size, stride, dilation| {
+            const least = @min(size, stride, dilation);
+            const most = @max(size, stride, dilation);
+            if (least < 1 or most > ir.element_count_max) return c.fail(.bad_window);
+        }
+        return w;
+    }
+
+    /// How many windows fit into an axis of extent n.
+    fn fitting(w: Windows, k: usize, n: i64) i64 {
+        const reach = std.math.mul(i64, w.sizes[k] - 1, w.dilations[k]) catch return 0;
+        if (n <= reach) return 0;
+        return @divTrunc(n - reach - 1, w.strides[k]) + 1;
+    }
+};
+
+pub fn window(c: *Check) Error!void {
+    const x = c.operands[0];
+    const w: Windows = try .of(c, x.rank());
+    if (x.rank() + w.axes.len > shape.rank_max) return c.fail(.shape_overflow);
+    var dims: shape.Dims = .from(x.dims);
+    for (w.axes, w.sizes, 0..) |axis, size, k| {
+        const extent = &dims.buffer[@intCast(axis)];
+        extent.* = w.fitting(k, extent.*);
+        dims.append(size);
+    }
+    try c.give(x.dtype, dims);
+}
+
+pub fn windowSum(c: *Check) Error!void {
+    const x = c.operands[0];
+    try c.wantDomain(0);
+    const listed = c.attr("axes").len;
+    if (listed > x.rank()) return c.failOperand(.operand_rank, 0);
+    const rank = x.rank() - listed;
+    const w: Windows = try .of(c, rank);
+    const extents = c.attr("extents");
+    if (extents.len != listed) return c.fail(.axes_count);
+    var dims: shape.Dims = .from(x.dims[0..rank]);
+    for (w.axes, extents, 0..) |axis, extent, k| {
+        if (extent < 0) return c.fail(.negative_extent);
+        if (x.dims[rank + k] != w.sizes[k]) return c.failOperand(.operand_shape, 0);
+        const kept = &dims.buffer[@intCast(axis)];
+        if (kept.* != w.fitting(k, extent)) return c.fail(.bad_window_extent);
+        kept.* = extent;
+    }
+    try c.give(x.dtype, dims);
+}

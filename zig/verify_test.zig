@@ -164,6 +164,47 @@ test "structure: concatenate, pad, cast, bitcast" {
     try refuse(.bitcast, &.{t(.u8, &.{1})}, &.{0}, .cast_to_bool);
 }
 
+test "structure: window and window_sum" {
+    const x = t(.f32, &.{ 2, 9, 5 });
+    // axes 1 and 2, sizes 3 and 2, strides 2 and 1, dilations 1 and 4
+    const attrs = [_]i64{ 2, 1, 2, 2, 3, 2, 2, 2, 1, 2, 1, 4 };
+    const y = t(.f32, &.{ 2, 4, 1, 3, 2 });
+    try accept(.window, &.{x}, &attrs, &.{y});
+    try accept(.window_sum, &.{y}, &(attrs ++ [_]i64{ 2, 9, 5 }), &.{x});
+    const none = [_]i64{ 0, 0, 0, 0 };
+    try accept(.window, &.{t(.bool, &.{})}, &none, &.{t(.bool, &.{})});
+    try accept(.window_sum, &.{t(.u8, &.{3})}, &(none ++ [_]i64{0}), &.{t(.u8, &.{3})});
+    try refuse(.window_sum, &.{t(.bool, &.{3})}, &(none ++ [_]i64{0}), .operand_dtype);
+    // Too short for one window: none.
+    const one = [_]i64{ 1, 0, 1, 3, 1, 2, 1, 1 };
+    for ([_]i64{ 0, 2 }) |n| {
+        try accept(.window, &.{t(.i8, &.{n})}, &one, &.{t(.i8, &.{ 0, 3 })});
+        const short = t(.i8, &.{n});
+        try accept(.window_sum, &.{t(.i8, &.{ 0, 3 })}, &(one ++ [_]i64{ 1, n }), &.{short});
+    }
+    try refuse(.window_sum, &.{t(.i8, &.{ 0, 3 })}, &(one ++ [_]i64{ 1, 3 }), .bad_window_extent);
+    try refuse(.window_sum, &.{t(.i8, &.{ 0, 3 })}, &(one ++ [_]i64{ 1, -1 }), .negative_extent);
+    try refuse(.window_sum, &.{t(.i8, &.{ 0, 2 })}, &(one ++ [_]i64{ 1, 0 }), .operand_shape);
+    try refuse(.window_sum, &.{t(.i8, &.{ 0, 3 })}, &(one ++ [_]i64{0}), .axes_count);
+    try refuse(.window_sum, &.{t(.i8, &.{})}, &(one ++ [_]i64{ 1, 1 }), .operand_rank);
+    try refuse(.window, &.{x}, &.{ 1, 3, 1, 1, 1, 1, 1, 1 }, .axis_out_of_range);
+    try refuse(.window, &.{x}, &.{ 2, 1, 1, 2, 1, 1, 2, 1, 1, 2, 1, 1 }, .axis_repeated);
+    try refuse(.window, &.{x}, &.{ 1, 0, 2, 1, 1, 1, 1, 1, 1 }, .axes_count);
+    const large = (1 << 48) + 1;
+    for ([_][3]i64{ .{ 0, 1, 1 }, .{ 1, 0, 1 }, .{ 1, 1, 0 }, .{ 1, 1, -1 } }) |w| {
+        try refuse(.window, &.{x}, &.{ 1, 0, 1, w[0], 1, w[1], 1, w[2] }, .bad_window);
+    }
+    try refuse(.window, &.{x}, &.{ 1, 0, 1, 1, 1, large, 1, 1 }, .bad_window);
+    try accept(
+        .window,
+        &.{t(.u8, &.{1})},
+        &.{ 1, 0, 1, 1 << 48, 1, 1 << 48, 1, 1 << 48 },
+        &.{t(.u8, &.{ 0, 1 << 48 })},
+    );
+    const deep = t(.u8, &@as([15]i64, @splat(1)));
+    try refuse(.window, &.{deep}, &.{ 2, 0, 1, 2, 1, 1, 2, 1, 1, 2, 1, 1 }, .shape_overflow);
+}
+
 test "elementwise: every opcode takes its domain and nothing else" {
     for (op.table) |info| {
         if (info.group != .unary and info.group != .binary) continue;

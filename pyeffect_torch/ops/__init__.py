@@ -66,6 +66,7 @@ _FAMILIES = (
     "types",
     "unary",
     "values",
+    "windows",
 )
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}

@@ -52,6 +52,25 @@ class PadParams(NamedTuple):
     interior: Shape
 
 
+class WindowParams(NamedTuple):
+    """Windows on some axes, whose offsets become new axes at the end; all lists of one length."""
+
+    axes: Shape
+    sizes: Shape
+    strides: Shape
+    dilations: Shape
+
+
+class WindowSumParams(NamedTuple):
+    """Of `window_sum`: the windows, and the extents of the listed axes that they lie on."""
+
+    axes: Shape
+    sizes: Shape
+    strides: Shape
+    dilations: Shape
+    extents: Shape
+
+
 class BarrierParams(NamedTuple):
     """A barrier's result types are those of its operands."""
 

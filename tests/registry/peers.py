@@ -525,6 +525,46 @@ def random_fold_in(attributes: Any, key: Any, data: Any) -> Any:
     return out
 
 
+# --- windows
+
+
+def place_of(attributes: Any, rank: int, at: tuple[int, ...]) -> tuple[int, ...]:
+    """Where the element at this index of the windows lies in the array of that rank."""
+    place = list(at[:rank])
+    lists = (attributes[name] for name in ("axes", "strides", "dilations"))
+    for axis, stride, dilation, offset in zip(*lists, at[rank:], strict=True):
+        place[axis] = at[axis] * stride + offset * dilation
+    return tuple(place)
+
+
+def window_shape(attributes: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Windows counted by trying one after the other."""
+    out = [*shape, *attributes["sizes"]]
+    lists = (attributes[name] for name in ("axes", "sizes", "strides", "dilations"))
+    for axis, size, stride, dilation in zip(*lists, strict=True):
+        starts = range(0, shape[axis], stride)
+        out[axis] = sum(1 for first in starts if first + (size - 1) * dilation < shape[axis])
+    return tuple(out)
+
+
+def windows(attributes: Any, x: Any) -> Any:
+    out = np.zeros(window_shape(attributes, x.shape), x.dtype)
+    for at in np.ndindex(*out.shape):
+        out[at] = x[place_of(attributes, x.ndim, at)]
+    return out
+
+
+def window_sum(attributes: Any, x: Any) -> Any:
+    rank = x.ndim - len(attributes["axes"])
+    shape = list(x.shape[:rank])
+    for axis, extent in zip(attributes["axes"], attributes["extents"], strict=True):
+        shape[axis] = extent
+    out = np.zeros(shape, x.dtype)
+    for at in np.ndindex(*x.shape):
+        out[place_of(attributes, rank, at)] += x[at]
+    return out
+
+
 NAMESAKES = (
     "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "arcsin",
     "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "sqrt", "cbrt",
@@ -565,6 +605,8 @@ PEERS: dict[str, Peer] = {
     "take_along_axis": take_along_axis,
     "slice": take_slice,
     "pad": pad,
+    "window": windows,
+    "window_sum": window_sum,
     "concatenate": lambda attributes, *arrays: np.concatenate(arrays, attributes["axis"]),
     "dynamic_slice": lambda attributes, x, starts: x[window(x, starts, attributes["sizes"])],
     "dynamic_update_slice": update,

@@ -26,6 +26,7 @@ pub const Kernel = enum(u16) {
     attention,
     attention_grad,
     linalg,
+    window_sum,
     /// No kernel: the executor runs blocks, or the host is asked (`plan.Control`).
     control = 0xffff,
 

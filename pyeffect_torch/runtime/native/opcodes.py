@@ -31,7 +31,7 @@ WIRE_MAGIC: Final = 0x50544550
 WIRE_VERSION: Final = 1
 
 # FNV-1a 64 of all signatures in order, each ended by a newline.
-TABLE_DIGEST: Final = 0x3C530CEEDD6BA6E9
+TABLE_DIGEST: Final = 0x72FC9B995D4E920A
 
 OPCODES: Final[dict[str, Opcode]] = {
     "iota": Opcode(
@@ -50,6 +50,28 @@ OPCODES: Final[dict[str, Opcode]] = {
     "cast": Opcode(8, 0x8F482D2A075BC8CE, 1, 1, 1, (("dtype", "dtype"),)),
     "bitcast": Opcode(9, 0x02CC3853BEEADD29, 1, 1, 1, (("dtype", "dtype"),)),
     "barrier": Opcode(10, 0x683B1EAF5347C49E, 1, 65535, -1, ()),
+    "window": Opcode(
+        11,
+        0x3548D5E186EF0B57,
+        1,
+        1,
+        1,
+        (("axes", "ints"), ("sizes", "ints"), ("strides", "ints"), ("dilations", "ints")),
+    ),
+    "window_sum": Opcode(
+        12,
+        0xB7BEF0CE9617555A,
+        1,
+        1,
+        1,
+        (
+            ("axes", "ints"),
+            ("sizes", "ints"),
+            ("strides", "ints"),
+            ("dilations", "ints"),
+            ("extents", "ints"),
+        ),
+    ),
     "negative": Opcode(32, 0x61751A5E76D08AE2, 1, 1, 1, ()),
     "abs": Opcode(33, 0x07A1474319674DC7, 1, 1, 1, ()),
     "sign": Opcode(34, 0x38E6658369D7B46C, 1, 1, 1, ()),
