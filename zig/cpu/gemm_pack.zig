@@ -8,6 +8,7 @@ const DType = dtype.DType;
 const Storage = dtype.Storage;
 const shapes = @import("gemm_shapes.zig");
 const at = @import("view.zig").at;
+const rank_max = @import("kernel_abi.zig").rank_max;
 
 /// Axes that act as one, outermost first. No axes: extent 1.
 pub const Group = struct {
@@ -26,6 +27,32 @@ pub const Group = struct {
             rest /= group.dims[axis];
         }
         return total;
+    }
+
+    /// The offsets of `out.len` indices from `first` on, walked without divisions.
+    fn fill(group: Group, first: u64, out: []i64) void {
+        if (out.len == 0) return;
+        var index: [2 * rank_max]u64 = undefined;
+        var rest = first;
+        var axis = group.rank;
+        while (axis > 0) {
+            axis -= 1;
+            index[axis] = rest % group.dims[axis];
+            rest /= group.dims[axis];
+        }
+        var at_now = group.offset(first);
+        for (out) |*o| {
+            o.* = at_now;
+            axis = group.rank;
+            while (axis > 0) {
+                axis -= 1;
+                index[axis] += 1;
+                at_now += group.strides[axis];
+                if (index[axis] < group.dims[axis]) break;
+                at_now -= @as(i64, @intCast(group.dims[axis])) * group.strides[axis];
+                index[axis] = 0;
+            }
+        }
     }
 
     /// The innermost stride; 0 without axes.
@@ -99,29 +126,118 @@ pub fn Pack(comptime d: DType) type {
             assert(piece.panel_count == 1 or piece.lane_count == piece.width);
             const source: [*]const S = @ptrCast(@alignCast(view.base));
             var offsets: [shapes.cols_max]i64 = undefined;
-            for (0..piece.lane_count) |i| offsets[i] = view.lane.offset(piece.lane_start + i);
-            var uniform = view.lane.inner() == 1;
-            for (0..piece.lane_count) |i| {
-                if (offsets[i] != offsets[0] + @as(i64, @intCast(i))) uniform = false;
-            }
+            view.lane.fill(piece.lane_start, offsets[0..piece.lane_count]);
+            const runs: Runs = .of(offsets[0..piece.lane_count], piece.width);
             const stride = view.depth.inner();
             const extent = if (view.depth.rank == 0) 1 else view.depth.dims[view.depth.rank - 1];
+            const is_line = runs.count == 1 and view.lane.inner() == 1;
+            assert(is_line or piece.panel_count == 1);
+            // Whole vectors may run on into lanes of the next panel.
+            const whole = view.lane.rank == 1 and piece.lanes_left >= piece.width;
+            const by_depth = is_line or (stride == 1 and !runs.areLong());
+            if (extent < lanes and piece.panel_count == 1 and view.depth.rank > 1 or !by_depth) {
+                return byRows(view, source, &offsets, &runs, piece, dst);
+            }
             var done: u64 = 0;
             while (done < piece.depth_count) {
                 const k = piece.depth_start + done;
                 const count = @min(piece.depth_count - done, extent - k % extent);
                 const from = at(S, source, view.depth.offset(k));
                 const to = dst + done * piece.width;
-                if (uniform) {
-                    // Whole vectors may run on into lanes of the next panel.
-                    const whole = view.lane.rank == 1 and piece.lanes_left >= piece.width;
+                if (is_line) {
                     copyRows(at(S, from, offsets[0]), stride, count, piece, whole, to);
-                } else if (stride == 1) {
-                    transposeRows(from, &offsets, count, piece, to);
                 } else {
-                    gatherRows(from, &offsets, stride, 0, count, piece, to);
+                    transposeRows(from, &offsets, count, piece, to);
                 }
                 done += count;
+            }
+        }
+
+        /// Lanes that follow each other in memory: windows of an image have a few runs of them.
+        const Runs = struct {
+            count: u32 = 0,
+            starts: [shapes.cols_max + 1]u32 = undefined,
+            offsets: [shapes.cols_max]i64 = undefined,
+            /// Whole vectors may be read and written: what lies behind the run is memory of the
+            /// operand as well, and lanes that come later or are nobody's.
+            whole: [shapes.cols_max]bool = undefined,
+
+            fn of(offsets: []const i64, width: u32) Runs {
+                var runs: Runs = .{};
+                for (offsets, 0..) |offset, i| {
+                    if (i > 0 and offset == offsets[i - 1] + 1) continue;
+                    runs.starts[runs.count] = @intCast(i);
+                    runs.offsets[runs.count] = offset;
+                    runs.count += 1;
+                }
+                runs.starts[runs.count] = @intCast(offsets.len);
+                var last = offsets[0];
+                for (offsets) |offset| last = @max(last, offset);
+                for (0..runs.count) |r| {
+                    const n = std.mem.alignForward(u32, runs.starts[r + 1] - runs.starts[r], lanes);
+                    runs.whole[r] = runs.offsets[r] + n <= last + 1 and runs.starts[r] + n <= width;
+                }
+                return runs;
+            }
+
+            /// Copying by runs is cheaper than a register transpose.
+            fn areLong(runs: *const Runs) bool {
+                return runs.count * 4 <= runs.starts[runs.count];
+            }
+        };
+
+        /// One row of the panel after the other, whatever the axes.
+        fn byRows(
+            view: View,
+            source: [*]const S,
+            offsets: *const [shapes.cols_max]i64,
+            runs: *const Runs,
+            piece: Piece,
+            dst: [*]T,
+        ) void {
+            const scattered = runs.count * 2 > piece.lane_count;
+            var depths: [64]i64 = undefined;
+            var done: u64 = 0;
+            while (done < piece.depth_count) {
+                const count = @min(piece.depth_count - done, depths.len);
+                view.depth.fill(piece.depth_start + done, depths[0..count]);
+                for (depths[0..count], done..) |along, k| {
+                    const from = at(S, source, along);
+                    const to = dst + k * piece.width;
+                    if (scattered) {
+                        gatherRow(from, offsets, piece, to);
+                        continue;
+                    }
+                    for (runs.offsets[0..runs.count], 0..) |offset, r| {
+                        const start = runs.starts[r];
+                        const n = runs.starts[r + 1] - start;
+                        copyRun(to + start, at(S, from, offset), n, runs.whole[r]);
+                    }
+                    for (piece.lane_count..piece.width) |i| to[i] = 0;
+                }
+                done += count;
+            }
+        }
+
+        inline fn copyRun(to: [*]T, from: [*]const S, n: u32, whole: bool) void {
+            var i: u32 = 0;
+            if (whole) {
+                while (i < n) : (i += lanes) to[i..][0..lanes].* = load(from + i);
+                return;
+            }
+            while (i + lanes <= n) : (i += lanes) to[i..][0..lanes].* = load(from + i);
+            if (i == n) return;
+            if (n >= lanes) {
+                // The last whole vector, some of it a second time.
+                to[n - lanes ..][0..lanes].* = load(from + (n - lanes));
+                return;
+            }
+            comptime var half = lanes / 2;
+            inline while (half > 0) : (half /= 2) {
+                if (n & half != 0) {
+                    to[i..][0..half].* = loadSome(half, from + i);
+                    i += half;
+                }
             }
         }
 
@@ -177,24 +293,17 @@ pub fn Pack(comptime d: DType) type {
                     }
                 }
             }
-            if (whole < count) gatherRows(from, offsets, 1, whole, count, piece, dst);
+            for (whole..count) |k| gatherRow(from + k, offsets, piece, dst + k * piece.width);
         }
 
-        fn gatherRows(
+        inline fn gatherRow(
             from: [*]const S,
             offsets: *const [shapes.cols_max]i64,
-            stride: i64,
-            begin: u64,
-            end: u64,
             piece: Piece,
-            dst: [*]T,
+            to: [*]T,
         ) void {
-            for (begin..end) |k| {
-                const along = @as(i64, @intCast(k)) * stride;
-                const to = dst + k * piece.width;
-                for (0..piece.lane_count) |i| to[i] = widen(at(S, from, offsets[i] + along)[0]);
-                for (piece.lane_count..piece.width) |i| to[i] = 0;
-            }
+            for (0..piece.lane_count) |i| to[i] = widen(at(S, from, offsets[i])[0]);
+            for (piece.lane_count..piece.width) |i| to[i] = 0;
         }
 
         /// log2(lanes) rounds of interleaving the first half of the rows with the second.
@@ -228,18 +337,22 @@ pub fn Pack(comptime d: DType) type {
         }
 
         pub inline fn load(p: [*]const S) V {
+            return loadSome(lanes, p);
+        }
+
+        inline fn loadSome(comptime n: u32, p: [*]const S) @Vector(n, T) {
             switch (d) {
                 .bf16 => {
-                    const bits = @as(*align(2) const @Vector(lanes, u16), @ptrCast(p)).*;
-                    const wide: @Vector(lanes, u32) = bits;
+                    const bits = @as(*align(2) const @Vector(n, u16), @ptrCast(p)).*;
+                    const wide: @Vector(n, u32) = bits;
                     return @bitCast(wide << @splat(16));
                 },
                 .f16 => {
-                    const half: @Vector(lanes, f16) = p[0..lanes].*;
+                    const half: @Vector(n, f16) = p[0..n].*;
                     return @floatCast(half);
                 },
                 else => {
-                    const v: @Vector(lanes, S) = p[0..lanes].*;
+                    const v: @Vector(n, S) = p[0..n].*;
                     return v;
                 },
             }
@@ -296,5 +409,13 @@ test "panels of any strides" {
         const unit: TestGroup = .{ .dims = &.{ 3, 5 }, .strides = &.{ 400, 1 } };
         try checkPack(d, unit, .{ .dims = &.{ 8, 5 }, .strides = &.{ 90, 9 } });
         try checkPack(d, folded, .{ .dims = &.{ 2, 20 }, .strides = &.{ 90, 1 } });
+        // Windows of an image: overlapping, in runs of several lengths.
+        const taps: TestGroup = .{ .dims = &.{ 7, 3, 3 }, .strides = &.{ 100, 12, 1 } };
+        for ([_]u64{ 2, 3, 6, 10 }) |width| {
+            const rows = [_]u64{ 10, width };
+            try checkPack(d, .{ .dims = &rows, .strides = &.{ 12, 1 } }, taps);
+            try checkPack(d, .{ .dims = &rows, .strides = &.{ 24, 2 } }, taps);
+            try checkPack(d, taps, .{ .dims = &.{ 20, width }, .strides = &.{ 12, 1 } });
+        }
     }
 }

@@ -23,6 +23,8 @@ const task_cols_max: u64 = 512;
 /// columns that the runs they read are a quarter of a page.
 const skinny_rows_max: u64 = 64;
 const skinny_cols_min: u64 = 256;
+/// Fewer columns would read all of A too often (64 cost half as much again on 256 channels).
+const folded_cols_min: u64 = 256;
 /// k is split into parts of at least this many terms and multiply-adds.
 const split_depth_min: u64 = 1024;
 const split_work_min: u64 = 512 << 10;
@@ -154,9 +156,13 @@ fn cutC(g: *Geometry, shape: shapes.Shape) void {
         const side = std.math.sqrt(area);
         var rows: u64 = @min(g.m, side, task_rows_max);
         const least = if (g.m <= skinny_rows_max) skinny_cols_min else shape.cols();
-        const cols = @min(g.n, @max(area / rows, least), task_cols_max);
+        var cols = @min(g.n, @max(area / rows, least), task_cols_max);
         rows = @min(g.m, @max(area / cols, shape.rows), task_rows_max);
         if (g.m <= skinny_rows_max) rows = g.m;
+        if (g.m <= task_rows_max and isFolded(g)) {
+            rows = g.m;
+            cols = @min(g.n, @max(area / rows, folded_cols_min), task_cols_max);
+        }
         g.rows_per_task = evenMultiple(g.m, rows, shape.rows);
         g.cols_per_task = evenMultiple(g.n, cols, shape.cols());
     }
@@ -169,6 +175,12 @@ fn cutC(g: *Geometry, shape: shapes.Shape) void {
     if (splits < 2 or g.batch_per_task != 1) return;
     g.split_depth = ceilDivide(ceilDivide(g.k, splits), shapes.depth_max) * shapes.depth_max;
     g.splits = ceilDivide(g.k, g.split_depth);
+}
+
+/// Whether B is windows of an image, or the like: larger than the memory it is read from, and dear
+/// to pack. Each task then takes all rows and packs its own columns, which stay in the cache.
+fn isFolded(g: *const Geometry) bool {
+    return g.group(.n, &g.b_strides).rank > 1 and g.group(.k, &g.b_strides).rank > 1;
 }
 
 /// `whole` cut into equal parts of at most about `part`, each a multiple of `unit` (or the whole).
