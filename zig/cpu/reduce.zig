@@ -30,6 +30,8 @@ const strip_length = 512;
 const rows_per_partial = 64;
 /// Lists up to this length are folded one after the other, without blocks.
 const short_length = 16;
+/// Elements of a window up to which its rows are gathered side by side.
+const window_max = 128;
 /// A gathered block of the `rows` layout, at the start of scratch; the cascade follows it.
 const block_bytes = 4096;
 /// With at least this many independent tasks the reduced range is not cut.
@@ -52,6 +54,8 @@ pub const Geometry = extern struct {
     width: u64,
     strip: u64,
     strip_count: u64,
+    /// Elements between neighbours of a row (`columns`); not 1: rows are gathered first.
+    row_stride: i64,
     /// Narrow dense rows are combined this many (a power of two) at a time as one long row.
     stacked: u64,
     /// Independent pieces of output: outputs, or strips.
@@ -77,10 +81,10 @@ pub fn plan(op: Op, x: *const kernel_abi.Operand, axes: u32) Geometry {
         g.output_count *= x.dims[axis];
     }
     planReduced(&g, x, axes);
-    const kept_rank = g.kept.rank;
-    if (kept_rank > 0 and g.kept.strides[0][kept_rank - 1] == 1 and
-        g.kept.dims[kept_rank - 1] >= 4 and g.reduced_count > 0)
-    {
+    // Windows of an image: few elements in several runs for each output, and outputs side by side.
+    const is_window = g.reduced.rank > 1 and g.reduced_count <= window_max;
+    const is_wide = g.kept.rank > 0 and g.kept.dims[g.kept.rank - 1] >= 4;
+    if (is_wide and g.reduced_count > 0 and (g.kept.innerStride(0) == 1 or is_window)) {
         planColumns(&g);
     } else {
         planRows(&g);
@@ -145,6 +149,7 @@ fn planColumns(g: *Geometry) void {
     g.layout = .columns;
     g.kept.rank -= 1;
     g.width = g.kept.dims[g.kept.rank];
+    g.row_stride = g.kept.strides[0][g.kept.rank];
     g.strip = @min(g.width, strip_length);
     g.strip_count = divideUp(g.width, g.strip);
     g.unit_count = g.kept.count() * g.strip_count;
@@ -161,13 +166,14 @@ fn planColumns(g: *Geometry) void {
     }
     planPhases(g);
     g.stacked = 1;
-    const follows = g.reduced.rank == 1 and g.reduced.strides[0][0] == @as(i64, @intCast(g.width));
+    const follows = g.row_stride == 1 and g.reduced.rank == 1 and g.reduced.strides[0][0] == @as(i64, @intCast(g.width));
     if (follows and g.width <= strip_length / 4) {
         g.stacked = std.math.floorPowerOfTwo(u64, strip_length / g.width);
     }
     const partials = divideUp(g.chunk_length, rows_per_partial);
     g.cascade_levels = levelsFor(@max(partials, g.chunk_count));
     g.work.scratch_bytes = (g.cascade_levels + 1) * g.strip * g.stacked * computeBytes(g.dtype);
+    if (g.row_stride != 1) g.work.scratch_bytes += g.strip * g.dtype.bytes();
 }
 
 fn planPhases(g: *Geometry) void {
@@ -351,7 +357,8 @@ const Driver = struct {
     fn stripOf(d: Driver, unit: u64) Strip {
         const outer = unit / d.g.strip_count;
         const column = unit % d.g.strip_count * d.g.strip;
-        const offset = d.g.kept.cursor(outer).offsets[0] + @as(i64, @intCast(column));
+        const along = @as(i64, @intCast(column)) * d.g.row_stride;
+        const offset = d.g.kept.cursor(outer).offsets[0] + along;
         return .{
             .base = d.element(d.x, offset),
             .output = outer * d.g.width + column,
@@ -385,6 +392,13 @@ const Driver = struct {
         return total;
     }
 
+    /// A row whose elements lie apart, brought together behind the cascade.
+    fn gather(d: Driver, from: [*]const u8, n: u64) [*]const u8 {
+        const to = d.ctx.scratch + d.g.work.scratch_bytes - d.g.strip * d.size;
+        view.gatherLineOf(d.size, to, from, d.g.row_stride, n);
+        return to;
+    }
+
     /// Combines rows `[start, end)` (`start < end`) of `n` dense elements each.
     fn foldRows(
         d: Driver,
@@ -402,11 +416,12 @@ const Driver = struct {
             var fresh = true;
             while (row < stop) {
                 var sources: [8][*]const u8 = undefined;
-                const count: u64 = if (stop - row >= 8) 8 else 1;
+                const count: u64 = if (stop - row >= 8 and d.g.row_stride == 1) 8 else 1;
                 for (0..count) |k| {
                     sources[k] = d.element(base, cursor.offsets[0]);
                     cursor.advance(1);
                 }
+                if (d.g.row_stride != 1) sources[0] = d.gather(sources[0], n);
                 if (count == 8) {
                     d.f.addRows(levels.partial(), &sources, n, fresh);
                 } else {

@@ -173,3 +173,19 @@ test "NaN reaches the result of max and min" {
         }
     }
 }
+
+test "windows of an image are reduced side by side" {
+    var prng: std.Random.DefaultPrng = .init(9);
+    inline for (.{ DType.f32, .bf16, .f64, .u8, .i16 }) |d| {
+        var image = try harness.randomView(prng.random(), d, &.{ 9, 11 }, .dense);
+        defer image.deinit();
+        // [4, 5] windows of 3 x 3, two apart: overlapping.
+        image.operand = kernel_abi.Operand.contiguous(d, &.{ 4, 5, 3, 3 });
+        image.operand.strides[0..4].* = .{ 22, 2, 11, 1 };
+        inline for (.{ Op.sum, Op.max }) |op| {
+            const g = plan(op, &image.operand, 0b1100);
+            try std.testing.expectEqual(@as(i64, 2), g.row_stride);
+            try expectReduction(op, d, &image, 0b1100);
+        }
+    }
+}
