@@ -71,6 +71,21 @@ class WindowSumParams(NamedTuple):
     extents: Shape
 
 
+class ConvolutionParams(NamedTuple):
+    """Of `convolution`: one entry for each spatial axis, and the number of groups of channels.
+
+    x is spread by `interior` zeros between its elements, then `low` and `high` zeros are added
+    around it (negative: elements removed); `dilations` spread the kernel.
+    """
+
+    strides: Shape
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    interior: Shape
+    dilations: Shape
+    groups: int
+
+
 class BarrierParams(NamedTuple):
     """A barrier's result types are those of its operands."""
 

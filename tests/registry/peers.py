@@ -565,6 +565,31 @@ def window_sum(attributes: Any, x: Any) -> Any:
     return out
 
 
+def convolution(attributes: Any, x: Any, w: Any) -> Any:
+    """Every product by itself: what element of x an output and an element of the kernel meet."""
+    lists = [attributes[k] for k in ("strides", "low", "high", "interior", "dilations")]
+    shape = [x.shape[0], w.shape[0]]
+    for n, size, stride, low, high, gap, dilation in zip(
+        x.shape[2:], w.shape[2:], *lists, strict=True
+    ):
+        whole = low + high + (n + (n - 1) * gap if n else 0)
+        shape.append(len(range(0, max(whole - dilation * (size - 1), 0), stride)))
+    out = np.zeros(shape)
+    share = w.shape[0] // attributes["groups"]
+    for n, o, *at in np.ndindex(*shape):
+        first = o // share * w.shape[1]
+        for c, *offset in np.ndindex(*w.shape[1:]):
+            place = []
+            for p, k, extent, stride, low, _, gap, dilation in zip(
+                at, offset, x.shape[2:], *lists, strict=True
+            ):
+                along, between = divmod(p * stride + k * dilation - low, gap + 1)
+                place.append(along if between == 0 and 0 <= along < extent else None)
+            if None not in place:
+                out[(n, o, *at)] += x[(n, first + c, *place)] * w[(o, c, *offset)]
+    return out
+
+
 NAMESAKES = (
     "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "arcsin",
     "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "sqrt", "cbrt",
@@ -606,6 +631,7 @@ PEERS: dict[str, Peer] = {
     "slice": take_slice,
     "pad": pad,
     "window": windows,
+    "convolution": convolution,
     "window_sum": window_sum,
     "concatenate": lambda attributes, *arrays: np.concatenate(arrays, attributes["axis"]),
     "dynamic_slice": lambda attributes, x, starts: x[window(x, starts, attributes["sizes"])],
