@@ -270,28 +270,22 @@ pub const Generator = struct {
     /// Windows on the first one or two axes of x; `window_sum` gets an operand that fits instead.
     fn chooseWindow(g: *Generator, code: op.Code, x: Value) Allocator.Error!void {
         const t = g.b.typeOf(x);
-        const room_left = shape.rank_max - t.rank();
-        const count = g.random.uintAtMost(usize, @min(t.rank(), room_left, 2));
+        const count = g.random.uintAtMost(usize, @min(t.rank(), shape.rank_max - t.rank(), 2));
         var rows: [5][2]i64 = undefined;
         var dims: Dims = .from(t.dims);
         for (0..count) |k| {
             const size = g.small(1, 3);
-            const stride = g.small(1, 2);
-            const dilation = g.small(1, 2);
-            const extent = t.dims[k];
-            for (&rows, [_]i64{ @intCast(k), size, stride, dilation, extent }) |*row, word_| {
-                row[k] = word_;
-            }
-            const room = extent - (size - 1) * dilation;
-            dims.buffer[k] = if (room < 1) 0 else @divTrunc(room - 1, stride) + 1;
+            const row = [_]i64{ @intCast(k), size, g.small(1, 2), g.small(1, 2), t.dims[k] };
+            for (&rows, row) |*list, entry| list[k] = entry;
+            const room = t.dims[k] - (size - 1) * row[3];
+            dims.buffer[k] = if (room < 1) 0 else @divTrunc(room - 1, row[2]) + 1;
             dims.append(size);
         }
         if (code == .window_sum) {
             g.operands.clearRetainingCapacity();
             try g.pushLike(x, dims);
         }
-        const lists: usize = if (code == .window_sum) 5 else 4;
-        for (rows[0..lists]) |*row| try g.ints(row[0..count]);
+        for (rows[0..if (code == .window_sum) 5 else 4]) |*row| try g.ints(row[0..count]);
     }
 
     fn chooseSlice(g: *Generator, t: ir.Type) Allocator.Error!void {

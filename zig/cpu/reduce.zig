@@ -166,7 +166,8 @@ fn planColumns(g: *Geometry) void {
     }
     planPhases(g);
     g.stacked = 1;
-    const follows = g.row_stride == 1 and g.reduced.rank == 1 and g.reduced.strides[0][0] == @as(i64, @intCast(g.width));
+    const follows = g.row_stride == 1 and g.reduced.rank == 1 and
+        g.reduced.innerStride(0) == @as(i64, @intCast(g.width));
     if (follows and g.width <= strip_length / 4) {
         g.stacked = std.math.floorPowerOfTwo(u64, strip_length / g.width);
     }
