@@ -20,7 +20,6 @@ _FAMILIES = (
     "attention",
     "barrier",
     "batch_norm",
-    "cholesky",
     "choice",
     "cholesky",
     "closeness",
