@@ -49,6 +49,7 @@ bench: $(STAMPS)/dev $(STAMPS)/native ## run each benchmark
 
 interop: $(INTEROP)/stamp $(STAMPS)/native ## compare with JAX and PyTorch: random numbers, DLPack, einops
 	$(INTEROP)/bin/python tools/golden_jax.py --check
+	$(INTEROP)/bin/python tools/golden_jax_control.py --check
 	$(INTEROP)/bin/python -m pytest tests/interop tests/test_libraries.py
 
 fuzz: $(STAMPS)/dev ## feed FUZZ_COUNT (a million) mutated programs, and damaged files

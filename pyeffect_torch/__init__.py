@@ -18,6 +18,10 @@ from pyeffect_torch import interop as _interop
 from pyeffect_torch.api.frozen import FrozenProgram, freeze, load_program
 from pyeffect_torch.api.inspection import eval_shape, make_ir, spec
 from pyeffect_torch.api.jit import jit
+from pyeffect_torch.control.associative import associative_scan
+from pyeffect_torch.control.branches import cond, switch
+from pyeffect_torch.control.scan import map_, scan
+from pyeffect_torch.control.while_loop import fori_loop, while_loop
 from pyeffect_torch.core import dtypes, errors, late, tree
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.ops import FUNCTIONS as _FUNCTIONS
@@ -56,6 +60,7 @@ __version__ = "0.1.0"
 globals().update(_FUNCTIONS)
 remat = checkpoint
 newaxis = None
+map = map_  # a builtin's name, so it is not in __all__
 
 _LAZY = ("array_api", "linalg", "losses", "nn", "random", "safetensors", "testing")
 
@@ -79,10 +84,12 @@ __all__ = [
     "FrozenProgram",
     "axis_index",
     "axis_size",
+    "associative_scan",
     "cancel_scope",
     "checkpoint",
     "compute",
     "compute_async",
+    "cond",
     "cpu",
     "current",
     "custom_jvp",
@@ -91,6 +98,7 @@ __all__ = [
     "e",
     "errors",
     "eval_shape",
+    "fori_loop",
     "freeze",
     "from_dlpack",
     "get_num_threads",
@@ -113,15 +121,18 @@ __all__ = [
     "pmin",
     "psum",
     "reference",
+    "scan",
     "scope",
     "set_default",
     "set_num_threads",
     "spec",
+    "switch",
     "tree",
     "use",
     "value_and_grad",
     "vjp",
     "vmap",
+    "while_loop",
     # pyright: ignore[reportUnsupportedDunderAll]  the registry of ops decides these names
     *(name for name in _FUNCTIONS if not hasattr(builtins, name)),
 ]

@@ -179,10 +179,10 @@ def same(old: Any, new: Any) -> bool:
     return old == new
 
 
-def main() -> None:
+def write_or_check(files: dict[str, Callable[[], dict[str, Any]]]) -> None:
     """Write the files, or compare them."""
     check = sys.argv[1:] == ["--check"]
-    for name, make in (("jax_compositions", compositions), ("jax_random", random_numbers)):
+    for name, make in files.items():
         path = DATA / f"{name}.json"
         made = make()
         if not check:
@@ -193,4 +193,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    write_or_check({"jax_compositions": compositions, "jax_random": random_numbers})

@@ -35,9 +35,11 @@ def _mask(node: Array, masks: dict[int, Any], differentiable: bool) -> Any:
     op = node.op
     if op is OUT:
         found = masks.get(node.inputs[0].serial)
-        if found is None or (differentiable and node.dtype not in FLOATS):
+        if not found or (differentiable and node.dtype not in FLOATS):
             return 0
         return found[node.params]
+    if not node.inputs:
+        return 0  # also a multi-output node that was computed and cut
     given = [masks.get(array.serial, 0) for array in node.inputs]
     rule = op.derivative
     if isinstance(rule, Region) and rule.depends is not None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pyeffect_torch.core import forks, scopes
 from pyeffect_torch.core.array import (
+    DEAD_FLAG,
     LEAF,
     LEAF_FLAG,
     PLACEHOLDER,
@@ -205,7 +206,7 @@ forks.in_child(_end_derivatives_of_others)
 def store(node: Array, buf: Any) -> None:
     """Make a lazy node concrete; it drops its inputs unless a live derivative needs them."""
     node.buf = buf
-    if scopes.count:
+    if scopes.count and node.shape is not None:
         scopes.note((node,))
     if node.flags & LEAF_FLAG and TOKENS.live:
         with TOKENS.lock:  # looked up and noted in one step: no derivative ends in between
@@ -214,6 +215,15 @@ def store(node: Array, buf: Any) -> None:
                 TOKENS.pending.append(weakref.ref(node))
                 return
     cut(node)
+
+
+def settle(node: Array) -> None:
+    """Make a projection concrete if the node that it is a result of was computed."""
+    number = node.params  # before the inputs: another thread may cut the node, those first
+    for bundle in node.inputs:
+        if bundle.buf is not None:
+            store(node, bundle.buf[number])
+            node.flags |= bundle.flags & ~(DEAD_FLAG | LEAF_FLAG | PLACEHOLDER_FLAG)
 
 
 ENCODING: Final = forks.reentrant_lock()

@@ -195,6 +195,8 @@ class Op:
         attributes: `attributes(node)` gives the opcode's attributes by name.
         traits: "elementwise", "commutative", "view", "random", "effect", "may_fail", "multi".
         domain: for generated tests.
+        unsafe: of an op that may fail, the operands that decide; zeros (or true) never fail. Under
+            a batched condition they are replaced in the rows where it does not hold.
     """
 
     name: str
@@ -207,6 +209,7 @@ class Op:
     traits: frozenset[str]
     domain: Domain | None
     multi: bool = field(default=False)
+    unsafe: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return self.name
@@ -236,6 +239,7 @@ def declare(
     opcode: str | None = None,
     attributes: Callable[[Array], Mapping[str, Any]] = no_attributes,
     traits: Sequence[str] = (),
+    unsafe: Sequence[int] = (),
 ) -> Op:
     """Declare an op and register it under its name; see `Op` for the fields."""
     if name in REGISTRY:
@@ -251,6 +255,7 @@ def declare(
         frozenset(traits),
         domain,
         "multi" in traits,
+        tuple(unsafe),
     )
     REGISTRY[name] = op
     return op

@@ -9,6 +9,7 @@ from typing import Any
 from pyeffect_torch.core import source
 from pyeffect_torch.core.array import LITERAL, OUT, Array
 from pyeffect_torch.core.graph import Body
+from pyeffect_torch.core.op import Region
 
 
 class IR:
@@ -31,6 +32,8 @@ class IR:
 
 def type_text(array: Array) -> str:
     """`float32[2, 3]`; for a bundle, the types of its outputs."""
+    if array.shape is None and array.params is None:
+        return "(computed)"
     if array.shape is None:
         types = ", ".join(f"{dtype.name}{list(shape)}" for shape, dtype in array.params.types)
         return f"({types})"
@@ -54,9 +57,9 @@ def print_body(body: Body, name: str, names: Sequence[str] = (), indent: str = "
         labels[node.serial] = f"%{count}"
         count += 1
         rows.append((_line(node, labels), _place(node)))
-        inner = getattr(node.params, "body", None)
-        if isinstance(inner, Body):
-            text = print_body(inner, node.op.name, (), indent + "    ")
+        bodies: Sequence[Body] = getattr(node.params, "bodies", ())
+        for number, inner in enumerate(bodies):
+            text = print_body(inner, _title(node, number, len(bodies)), (), indent + "    ")
             rows.extend((line, "") for line in text.splitlines())
     width = max((len(left) for left, right in rows if right), default=0)
     lines = [f"{indent}{name}({', '.join(formals)}) {{"]
@@ -67,17 +70,32 @@ def print_body(body: Body, name: str, names: Sequence[str] = (), indent: str = "
             if nested and left.startswith(indent + "    ")
             else (f"{indent}  {left:<{width}}  # {right}" if right else f"{indent}  {left}")
         )
-    results = ", ".join(labels.get(root.serial, "?") for root in body.roots)
+    results = ", ".join(_label(root, labels) for root in body.roots)
     lines.append(f"{indent}  return {results}")
     lines.append(f"{indent}}}")
     return "\n".join(lines)
+
+
+def _title(node: Array, number: int, count: int) -> str:
+    """The name of a nested body: of its op, and which one it is of several."""
+    if count == 1:
+        return node.op.name
+    blocks = node.op.derivative.blocks if isinstance(node.op.derivative, Region) else ()
+    return f"{node.op.name}.{blocks[number] if len(blocks) == count else number}"
+
+
+def _label(array: Array, labels: dict[int, str]) -> str:
+    """What a line calls its operand; a literal that other graphs share is no line of a body."""
+    if array.op is LITERAL and array.buf is None:
+        return str(array.params)
+    return labels.get(array.serial, "?")
 
 
 def _line(node: Array, labels: dict[int, str]) -> str:
     label = labels[node.serial]
     if node.op is OUT:
         return f"{label} = {labels[node.inputs[0].serial]}.{node.params} : {type_text(node)}"
-    arguments = [labels.get(array.serial, "?") for array in node.inputs]
+    arguments = [_label(array, labels) for array in node.inputs]
     arguments.extend(f"{key}={_value(value)}" for key, value in _attributes(node).items())
     return f"{label} = {node.op.name}({', '.join(arguments)}) : {type_text(node)}"
 

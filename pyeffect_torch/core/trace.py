@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyeffect_torch.core import dtypes, source
-from pyeffect_torch.core.array import LITERAL, PLACEHOLDER, Array, placeholder
+from pyeffect_torch.core.array import LITERAL, OUT, PLACEHOLDER, Array, placeholder
 from pyeffect_torch.core.collector import collector_paused
 from pyeffect_torch.core.errors import TraceError
-from pyeffect_torch.core.graph import Body, reach
+from pyeffect_torch.core.graph import Body, reach, settle
 from pyeffect_torch.core.op import Type
 
 
@@ -179,7 +179,9 @@ def captures_of(
             if root.serial < first and root.op is not LITERAL:
                 found[root.serial] = root
         for node in nodes:
-            if node.buf is not None and node.op is not LITERAL:
+            if node.op is OUT:
+                settle(node)
+            if node.buf is not None and node.op is not LITERAL and node.shape is not None:
                 found[node.serial] = node
             for array in node.inputs:
                 if array.serial < first and array.op is not LITERAL:

@@ -98,5 +98,5 @@ ALIASES = {
 """Short, NumPy- or array-API-named twins; they have no documentation of their own."""
 
 FUNCTIONS.update({alias: FUNCTIONS[name] for alias, name in ALIASES.items()})
-for _hidden in ("integer_power", "iota", "unbroadcast"):
+for _hidden in ("counting", "integer_power", "iota", "unbroadcast"):
     del FUNCTIONS[_hidden]  # what rules call, and users reach by another name

@@ -174,6 +174,7 @@ CROSS_ENTROPY: Final = declare(
     opcode="cross_entropy",
     attributes=_attributes,
     traits=("may_fail",),
+    unsafe=(1,),
 )
 CROSS_ENTROPY_GRAD: Final = declare(
     "cross_entropy_grad",
@@ -185,6 +186,7 @@ CROSS_ENTROPY_GRAD: Final = declare(
     opcode="cross_entropy_grad",
     attributes=_attributes,
     traits=("may_fail",),
+    unsafe=(1,),
 )
 
 

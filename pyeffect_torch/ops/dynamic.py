@@ -213,6 +213,7 @@ DYNAMIC_SLICE: Final = declare(
     opcode="dynamic_slice",
     attributes=lambda node: {"sizes": node.params},
     traits=("may_fail",),
+    unsafe=(1,),
 )
 DYNAMIC_UPDATE_SLICE: Final = declare(
     "dynamic_update_slice",
@@ -234,6 +235,7 @@ DYNAMIC_UPDATE_SLICE: Final = declare(
     domain=Domain(domains.EVERY, _update_samples, _exact),
     opcode="dynamic_update_slice",
     traits=("may_fail",),
+    unsafe=(2,),
 )
 
 
@@ -319,6 +321,7 @@ CHECK_INDEX: Final = declare(
     opcode="check_index",
     attributes=lambda node: node.params._asdict(),
     traits=("may_fail",),
+    unsafe=(0,),
 )
 
 
@@ -380,6 +383,7 @@ CHECK: Final = declare(
     opcode="check",
     attributes=lambda node: {"code": node.params},
     traits=("may_fail",),
+    unsafe=(1,),
 )
 
 

@@ -178,6 +178,7 @@ TAKE: Final = declare(
     opcode="take",
     attributes=lambda node: node.params._asdict(),
     traits=("may_fail",),
+    unsafe=(1,),
 )
 
 
@@ -298,6 +299,7 @@ TAKE_ALONG_AXIS: Final = declare(
     opcode="take_along_axis",
     attributes=lambda node: node.params._asdict(),
     traits=("may_fail",),
+    unsafe=(1,),
 )
 
 

@@ -70,3 +70,9 @@ def iota(shape: Any, dtype: DTypeLike = "int64", axis: int = 0) -> Array:
     params = _Iota(extents, found, normalize_axis("iota", axis, len(extents)))
     inferred = _infer_iota((), params)
     return make(IOTA, (), params, *inferred, flags=_f.current_flags())
+
+
+def counting(count: int) -> Array:
+    """Return 0, 1, .. as int64 [count], of no runtime: it goes where its other operands are."""
+    params = _Iota((count,), dtypes.int64, 0)
+    return make(IOTA, (), params, *_infer_iota((), params))

@@ -368,6 +368,7 @@ def _scatter_op(name: str, opcode: str, along: bool, derivative: Derivative, kin
         opcode=opcode,
         attributes=lambda node: node.params._asdict(),
         traits=("may_fail",),
+        unsafe=(1,),
     )
 
 

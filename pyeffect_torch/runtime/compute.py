@@ -16,19 +16,22 @@ from pyeffect_torch.core import late, tree
 from pyeffect_torch.core.array import (
     DEAD_FLAG,
     LITERAL,
+    OUT,
     PLACEHOLDER_FLAG,
     RUNTIME_SHIFT,
     Array,
     deleted_error,
     literal,
+    outputs,
 )
 from pyeffect_torch.core.dtypes import float32
 from pyeffect_torch.core.errors import ForeignHandleError
-from pyeffect_torch.core.graph import placeholders_of, store
+from pyeffect_torch.core.graph import placeholders_of, settle, store
 from pyeffect_torch.core.trace import read_error
 from pyeffect_torch.ops.base import operand
 from pyeffect_torch.runtime.base import REGISTERED, Runtime
-from pyeffect_torch.runtime.encode import encode, reach_values
+from pyeffect_torch.runtime.encode import encode
+from pyeffect_torch.runtime.needed import reach_values
 from pyeffect_torch.runtime.registry import current
 
 
@@ -74,6 +77,8 @@ def compute_arrays(arrays: Sequence[Array]) -> None:
     for array in arrays:
         if array.flags & DEAD_FLAG:
             raise deleted_error(array, "compute")
+        if array.op is OUT:
+            settle(array)
         if array.buf is not None:
             continue
         if array.flags & PLACEHOLDER_FLAG:
@@ -105,23 +110,50 @@ def _compute(mask: int, roots: list[Array]) -> None:
     nodes = reach_values(roots, {})
     runtime = _placement(mask, nodes)
     wanted = {root.serial for root in roots}
-    kept = [
-        node
-        for node in _external(nodes, _BASE)
-        if node.buf is None
-        and node.shape is not None
-        and node.op is not LITERAL
-        and node.serial not in wanted
-    ]
+    kept: list[Array] = []
+    bundles: list[Array] = []
+    for node in _external(nodes, _BASE):
+        if node.buf is not None or node.op is LITERAL or node.serial in wanted:
+            continue
+        (bundles if node.op.multi else kept).append(node)
     targets = [*roots, *kept]
+    parts = _parts(bundles, targets)
+    nodes.extend(targets[len(roots) + len(kept) :])
     program = encode(targets, (), runtime.has, scalar_slots=True, nodes=nodes)
     del nodes
     inputs: list[Any] = [array.buf for array in program.captured]
     inputs.extend(runtime.upload(np.asarray(value)) for value in program.scalars)
-    outputs = runtime.executable(program).run(inputs, program)
-    for node, buf in zip(targets, outputs, strict=True):
+    buffers = runtime.executable(program).run(inputs, program)
+    for node, buf in zip(targets, buffers, strict=True):
         store(node, buf)
         node.flags |= runtime.flags
+    for bundle, places in zip(bundles, parts, strict=True):
+        store(bundle, tuple(buffers[place] for place in places))
+        bundle.flags |= runtime.flags
+
+
+def _parts(bundles: Sequence[Array], targets: list[Array]) -> list[list[int]]:
+    """Where among `targets` all results of the given nodes are; missing ones are appended.
+
+    What refers to such a node from outside is a projection of it that this request does not need;
+    it would run again for that one.
+    """
+    places = {
+        (target.inputs[0].serial, target.params): place
+        for place, target in enumerate(targets)
+        if target.op is OUT
+    }
+    found: list[list[int]] = []
+    for bundle in bundles:
+        row: list[int] = []
+        for part in outputs(bundle):
+            place = places.get((bundle.serial, part.params))
+            if place is None:
+                place = len(targets)
+                targets.append(part)
+            row.append(place)
+        found.append(row)
+    return found
 
 
 def compute(value: Any) -> Any:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.graph import ENCODING
 from pyeffect_torch.core.op import Type
-from pyeffect_torch.runtime.encoder import Blocks, Encoder, reach_values
+from pyeffect_torch.runtime.encoder import Blocks, Encoder
 from pyeffect_torch.runtime.native.opcodes import INPUT_FLAGS
+from pyeffect_torch.runtime.needed import reach_values
 from pyeffect_torch.runtime.wire import Program, assemble, constant_bytes, source_sections
 
 
@@ -51,7 +52,7 @@ def encode(
     with ENCODING:
         if nodes is None or any(node.buf is not None and node.inputs for node in nodes):
             nodes = reach_values(roots, encoder.ids)  # what only a computed node needs is left out
-        encoder.run(nodes)
+        encoder.run(roots, nodes)
         encoder.outputs = [encoder.ref(root) for root in roots]
     types = tuple((root.shape, root.dtype) for root in roots)
     aliases = _aliases(encoder, donated, types)

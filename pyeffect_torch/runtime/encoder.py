@@ -24,10 +24,11 @@ from pyeffect_torch.core.array import (
     deleted_error,
 )
 from pyeffect_torch.core.errors import UnsupportedError
-from pyeffect_torch.core.graph import Body, by_serial
+from pyeffect_torch.core.graph import Body, settle
 from pyeffect_torch.core.op import DECOMPOSITIONS, Composite, Op, Region, Slim
 from pyeffect_torch.core.trace import leak_error
 from pyeffect_torch.runtime.native.opcodes import INPUT_FLAGS, OPCODES, Opcode
+from pyeffect_torch.runtime.needed import needed, reach_values
 from pyeffect_torch.runtime.wire import (
     Counts,
     assemble,
@@ -143,10 +144,14 @@ class Encoder:
             found = self.ids[array.serial]
         return found
 
-    def run(self, nodes: Sequence[Array]) -> None:
-        """Encode ascending nodes whose inputs are numbered, among them, or leaves."""
+    def run(self, roots: Sequence[Array], nodes: Sequence[Array] | None = None) -> None:
+        """Encode what `roots` need: ascending nodes, whose leaves are numbered as they are met."""
         ids, rows = self.ids, self.rows
-        used: dict[int, list[int]] | None = None
+        if nodes is None:
+            nodes = reach_values(roots, ids)
+        used: dict[int, list[int]] = {}
+        if any(node.op.multi and isinstance(node.op.derivative, Region) for node in nodes):
+            nodes, used = needed(roots, nodes)
         for node in nodes:
             serial = node.serial
             if serial in ids:
@@ -161,12 +166,14 @@ class Encoder:
                 ids[serial] = self.instruction(node, op, opcode, node.inputs)
             elif op is OUT:
                 bundle, k = node.inputs[0], node.params
+                if bundle.buf is not None:
+                    settle(node)
+                    continue
                 parts = self.projections.get(bundle.serial)
                 if parts is None and not isinstance(bundle.op.derivative, Region):
                     ids[serial] = ids[bundle.serial] + k
                     continue
                 if parts is None or k not in parts:
-                    used = used or _used_outputs(nodes)
                     parts = self.region(bundle, used[bundle.serial])
                 ids[serial] = parts[k]
             elif op is LEAF:
@@ -235,7 +242,7 @@ class Encoder:
                 raise _no_kernel(node)
         finally:
             source.set_override(before)
-        self.run(reach_values(outs, self.ids))
+        self.run(outs)
         if not node.op.multi:
             self.ids[node.serial] = self.ref(outs[0])
             return
@@ -262,7 +269,7 @@ class Encoder:
             finally:
                 source.set_override(before)
             outs = [inlined[k] for k in used]
-            self.run(reach_values(outs, self.ids))
+            self.run(outs)
             found = {k: self.ref(out) for k, out in zip(used, outs, strict=True)}
         else:
             raise _no_kernel(node)
@@ -303,7 +310,7 @@ class Encoder:
         encoder = Encoder(self.supports, self.blocks)
         for formal in body.formals:
             encoder.add_input(formal, 0)
-        encoder.run(reach_values(body.roots, encoder.ids))
+        encoder.run(body.roots)
         encoder.outputs = [encoder.ref(root) for root in body.roots]
         return encoder
 
@@ -360,33 +367,6 @@ class Encoder:
         leaf = base[code & 3] + (code >> 2)
         results = given + (inputs + scalars + len(self.literals))
         return np.where(given < 0, leaf, results).astype("<u4")
-
-
-def reach_values(roots: Sequence[Array], known: dict[int, Any]) -> list[Array]:
-    """Return what `roots` need, ascending: not behind concrete arrays, nor behind `known`."""
-    seen: set[int] = set()
-    found: list[Array] = []
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        serial = node.serial
-        if serial in seen or serial in known:
-            continue
-        seen.add(serial)
-        found.append(node)
-        if node.buf is None:
-            stack.extend(node.inputs)
-    found.sort(key=by_serial)
-    return found
-
-
-def _used_outputs(nodes: Sequence[Array]) -> dict[int, list[int]]:
-    """Which outputs of multi-output nodes are among `nodes`, by the serial of the node."""
-    used: dict[int, set[int]] = {}
-    for node in nodes:
-        if node.op is OUT and node.buf is None:
-            used.setdefault(node.inputs[0].serial, set()).add(node.params)
-    return {serial: sorted(found) for serial, found in used.items()}
 
 
 def _no_kernel(node: Array) -> UnsupportedError:

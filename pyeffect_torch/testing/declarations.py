@@ -185,6 +185,8 @@ def _missing_fields(op: Op) -> list[str]:
         problems.append("attributes is missing")
     if op.batch is None and not isinstance(rule, Composite) and not _is_nullary(op):
         problems.append("the batching rule is missing, and it has no body")
+    if bool(op.unsafe) != ("may_fail" in op.traits):
+        problems.append('`unsafe` and the trait "may_fail" differ')
     if op.multi != ("multi" in op.traits):
         problems.append('`multi` and the trait "multi" differ')
     return problems

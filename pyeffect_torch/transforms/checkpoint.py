@@ -8,6 +8,7 @@ the forward pass.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -76,7 +77,11 @@ def _batch(
 
 def _inline(node: Array, inputs: Sequence[Array]) -> Sequence[Array]:
     if node.params.rules.recompute:
-        inputs = late.functions.barrier(*inputs)
+        read = functools.reduce(operator.or_, node.params.body.deps(), 0)
+        numbers = [k for k in range(len(inputs)) if read >> k & 1]  # the others may be left out
+        behind = late.functions.barrier(*(inputs[k] for k in numbers))
+        replaced = dict(zip(numbers, behind, strict=True))
+        inputs = [replaced.get(k, array) for k, array in enumerate(inputs)]
     return regions.inline_body(node, inputs)
 
 

@@ -14,7 +14,7 @@ from pyeffect_torch.core import dtypes, late, source, tree
 from pyeffect_torch.core.array import Array, outputs, placeholder
 from pyeffect_torch.core.errors import ArgumentError, TraceError, TreeError
 from pyeffect_torch.core.op import MaybeArray, Op, Region, declare
-from pyeffect_torch.core.trace import trace
+from pyeffect_torch.core.trace import Frame, pop, push, trace
 from pyeffect_torch.ops.base import describe
 from pyeffect_torch.transforms import regions
 from pyeffect_torch.transforms.arguments import (
@@ -41,6 +41,16 @@ class _Rules(NamedTuple):
 
 def _arguments(node: Array) -> list[Array]:
     return list(node.inputs[node.params.rules.captures :])
+
+
+def _apply(kind: str, function: Callable[..., Any], *args: Any) -> Any:
+    """Call a user's rule, which may be handed inputs of a trace that is finished, in a frame."""
+    frame = Frame(kind, placeholder((), dtypes.bool_, kind).serial)
+    push(frame)
+    try:
+        return function(*args)
+    finally:
+        pop(frame)
 
 
 def _refuse_captures(node: Array, active: Sequence[bool], what: str) -> None:
@@ -78,7 +88,7 @@ def _vjp_reverse(
     assert rules.fwd is not None
     assert rules.bwd is not None
     arguments = _arguments(node)
-    answer = rules.fwd(*tree.unflatten(rules.in_structure, arguments))
+    answer = _apply("custom_vjp", rules.fwd, *tree.unflatten(rules.in_structure, arguments))
     if not isinstance(answer, tuple) or len(answer) != 2:
         raise ArgumentError(
             f"custom_vjp {rules.name}: fwd must return a pair (out, residuals)",
@@ -86,7 +96,8 @@ def _vjp_reverse(
             node.src,
         )
     seeds = instantiate(cts, outputs(node))
-    got = rules.bwd(answer[1], tree.unflatten(rules.out_structure, seeds))
+    cts_tree = tree.unflatten(rules.out_structure, seeds)
+    got = _apply("custom_vjp", rules.bwd, answer[1], cts_tree)
     return [None] * rules.captures + _checked_cts(rules, got, arguments, node)
 
 
@@ -172,8 +183,11 @@ CUSTOM_VJP: Op = declare(
 def _apply_rule(node: Array, arguments: Sequence[Array], tangents: Sequence[Array]) -> list[Array]:
     rules: _Rules = node.params.rules
     assert rules.rule is not None
-    answer = rules.rule(
-        tree.unflatten(rules.in_structure, arguments), tree.unflatten(rules.in_structure, tangents)
+    answer = _apply(
+        "custom_jvp",
+        rules.rule,
+        tree.unflatten(rules.in_structure, arguments),
+        tree.unflatten(rules.in_structure, tangents),
     )
     if not isinstance(answer, tuple) or len(answer) != 2:
         raise ArgumentError(

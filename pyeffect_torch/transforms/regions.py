@@ -179,24 +179,38 @@ def cotangent_walk(
 # --- batch
 
 
-def batched_body(
-    body: Body, batched: Sequence[bool], size: int, force: Sequence[bool] | bool = False
-) -> tuple[Body, list[bool]]:
-    """Return the body over batched formals and which outputs are batched.
+def batched_bodies(
+    bodies: Sequence[Body],
+    batched: Sequence[bool],
+    size: int,
+    force: Sequence[Sequence[bool] | bool],
+) -> list[tuple[Body, list[bool]]]:
+    """Return each body over common batched formals, and which of its outputs are batched.
 
     Outputs of which `force` is set always are (broadcast if they do not depend on the rows).
     """
     env: dict[int, Any] = {}
     formals: list[Array] = []
-    for formal, is_batched in zip(body.formals, batched, strict=True):
+    for formal, is_batched in zip(bodies[0].formals, batched, strict=True):
         if is_batched:
             fresh = placeholder((size, *formal.shape), formal.dtype, "a batch")
             env[formal.serial] = fresh
             formals.append(fresh)
         else:
             formals.append(formal)
-    roots, flags = batched_roots(body, env, size, force)
-    return Body(formals, roots, body.floor), flags
+    made: list[tuple[Body, list[bool]]] = []
+    for body, forced in zip(bodies, force, strict=True):
+        roots, flags = batched_roots(body, dict(env), size, forced)
+        made.append((Body(formals, roots, body.floor), flags))
+    return made
+
+
+def batched_body(
+    body: Body, batched: Sequence[bool], size: int, force: Sequence[bool] | bool = False
+) -> tuple[Body, list[bool]]:
+    """Return the body over batched formals and which outputs are batched, as above."""
+    (made,) = batched_bodies([body], batched, size, [force])
+    return made
 
 
 def batched_roots(

@@ -1,0 +1,1 @@
+"""Compiled control flow: loops and branches whose bodies are traced once."""
