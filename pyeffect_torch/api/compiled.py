@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pyeffect_torch.api.constants import Constant
 from pyeffect_torch.api.donation import claim, concrete_buffers, donated_leaves
 from pyeffect_torch.api.lowered import Lowered
 from pyeffect_torch.api.retrace import difference, signature_paths
@@ -59,6 +60,7 @@ class Compiled:
         static_argnums: tuple[int, ...],
         static_argnames: tuple[str, ...],
         donate_argnums: tuple[int, ...],
+        constants: frozenset[int | str],
         cache_capacity: int,
         optimize: bool,
     ) -> None:
@@ -67,6 +69,7 @@ class Compiled:
         self.static_argnums = static_argnums
         self.static_argnames = static_argnames
         self.donate_argnums = donate_argnums
+        self.constants = constants  # among the static ones
         self.cache_capacity = cache_capacity
         self.optimize = optimize
         self._cache: OrderedDict[Any, Entry] = OrderedDict()
@@ -134,10 +137,13 @@ class Compiled:
         dynamic: Any = args
         if self.static_argnums or self.static_argnames:
             dynamic, kwargs, statics = split_statics(
-                self.name, self.static_argnums, self.static_argnames, args, kwargs
+                self.name, self.static_argnums, self.static_argnames, args, kwargs, self.constants
             )
         leaves, structure = tree.flatten((dynamic, kwargs) if kwargs else dynamic)
         flags = 0
+        for _, _, value in statics:
+            if isinstance(value, Constant):
+                flags |= value.placement
         types: list[Any] = []
         for index, leaf in enumerate(leaves):
             if not isinstance(leaf, Array):
@@ -175,8 +181,9 @@ class Compiled:
     def _call(self, statics: Any, dynamic: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if not statics:
             return self.f(*dynamic, **kwargs)
-        by_position = {name: value for name, _, value in statics if isinstance(name, int)}
-        named = {name: value for name, _, value in statics if isinstance(name, str)}
+        plain = {n: v.value if isinstance(v, Constant) else v for n, _, v in statics}
+        by_position = {name: value for name, value in plain.items() if isinstance(name, int)}
+        named = {name: value for name, value in plain.items() if isinstance(name, str)}
         rest = iter(dynamic)
         count = len(by_position) + len(dynamic)
         args = [by_position[i] if i in by_position else next(rest) for i in range(count)]

@@ -17,6 +17,7 @@ def jit(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
+    constant_argnums: int | Sequence[int] = (),
     cache_capacity: int = 32,
     optimize: bool = True,
 ) -> Any:
@@ -28,6 +29,9 @@ def jit(
             named by either is static however it is passed.
         donate_argnums: arguments whose memory the results may take; they are deleted by a
             successful call and untouched by a failed one.
+        constant_argnums: trees of arrays and numbers that are part of the program, for example the
+            parameters of a model that only predicts: they are bound to it once. The same arrays
+            find it again, others trace anew. It keeps them alive.
         cache_capacity: how many signatures are kept; the least recently used is dropped.
         optimize: False runs every operation by itself, to compare with.
 
@@ -40,6 +44,7 @@ def jit(
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
+            constant_argnums=constant_argnums,
             cache_capacity=cache_capacity,
             optimize=optimize,
         )
@@ -47,10 +52,21 @@ def jit(
         raise ArgumentError(
             f"jit: expected a function, got {type(f).__name__}", "pass the function itself"
         )
+    constant = static_parameters(f, constant_argnums, (), "constant_argnums")
+    static = static_parameters(f, static_argnums, static_argnames)
+    donated = numbers("donate_argnums", donate_argnums)
+    twice = sorted({*constant[0]} & {*static[0], *donated})
+    if twice:
+        raise ArgumentError(
+            f"jit: argument {twice[0]} is constant and also static or donated",
+            "name it in one of the lists only",
+        )
     return Compiled(
         f,
-        *static_parameters(f, static_argnums, static_argnames),
-        numbers("donate_argnums", donate_argnums),
+        static[0] + constant[0],
+        static[1] + constant[1],
+        donated,
+        frozenset((*constant[0], *constant[1])),
         capacity(cache_capacity),
         optimize,
     )

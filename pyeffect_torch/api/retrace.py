@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from pyeffect_torch.api.constants import Constant
 from pyeffect_torch.transforms.arguments import argument_paths, parameter_names
 
 _SHOWN_MAX: Final = 4
@@ -46,6 +47,8 @@ def _statics(f: Callable[..., Any], new: Any, old: Any) -> Iterator[str]:
         shown = names[name] if isinstance(name, int) else name
         if name not in before:
             yield f"{shown}: static value {value!r} is new"
+        elif isinstance(value, Constant) and before[name] != value:
+            yield f"{shown}: another constant"
         elif type(before[name]) is not kind or before[name] != value:
             yield f"{shown}: static value {value!r} instead of {before[name]!r}"
     for name in before.keys() - {name for name, _, _ in new}:

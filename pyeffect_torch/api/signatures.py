@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pyeffect_torch.api.constants import Constant
 from pyeffect_torch.core import forks, tree
 from pyeffect_torch.core.errors import ArgumentError
 from pyeffect_torch.core.flattener import Flattener
@@ -92,8 +93,17 @@ def split_statics(
     argnames: tuple[str, ...],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    constants: frozenset[int | str] = frozenset(),
 ) -> tuple[Any, Any, Any]:
-    """Separate static arguments, which must be hashable, from dynamic ones."""
+    """Separate static arguments, which must be hashable, from dynamic ones.
+
+    Those of them that `constants` names, by position or keyword, are wrapped as `Constant`.
+    """
+    if constants:
+        what = f"jit({name_of_function})"
+        chosen = {n % len(args) for n in constants if isinstance(n, int) and args}
+        args = tuple(Constant(what, a) if n in chosen else a for n, a in enumerate(args))
+        kwargs = {k: Constant(what, v) if k in constants else v for k, v in kwargs.items()}
     numbers = {n % len(args) for n in argnums if -len(args) <= n < len(args)}
     static_args = tuple((n, args[n]) for n in sorted(numbers))
     static_kwargs = tuple((k, kwargs[k]) for k in argnames if k in kwargs)
@@ -129,7 +139,7 @@ def capacity(value: Any) -> int:
 
 
 def static_parameters(
-    f: Callable[..., Any], argnums: Any, argnames: Any
+    f: Callable[..., Any], argnums: Any, argnames: Any, what: str = "static_argnums"
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Return positions and names of static parameters, each completed by the other.
 
@@ -139,7 +149,7 @@ def static_parameters(
     Raises:
         ArgumentError: a position or a name that `f` does not have.
     """
-    given = numbers("static_argnums", argnums)
+    given = numbers(what, argnums)
     names = [argnames] if isinstance(argnames, str) else list(argnames)
     if not given and not names:
         return (), ()
@@ -156,7 +166,7 @@ def static_parameters(
         if inspect.Parameter.VAR_POSITIONAL not in kinds:
             if not -len(placed) <= number < len(placed):
                 raise ArgumentError(
-                    f"jit({label}): static_argnums {number} is out of range for its {len(placed)} "
+                    f"jit({label}): {what} {number} is out of range for its {len(placed)} "
                     "positional parameters",
                     "correct the position",
                 )
