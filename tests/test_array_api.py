@@ -137,6 +137,34 @@ def test_wrapped_functions_against_numpy() -> None:
         xp.cumulative_sum(x)
 
 
+def test_order_and_sets_against_numpy() -> None:
+    value = np.array([3, 1, 2, 1, 3, 3], np.int32)
+    x = xp.asarray(value)
+    assert xp.sort(x, descending=True, stable=False).tolist() == [3, 3, 3, 2, 1, 1]
+    order = xp.argsort(x, stable=True)
+    assert order.tolist() == np.argsort(value, stable=True).tolist()
+    wanted = xp.asarray(np.array([2, 3], np.int32))
+    assert xp.searchsorted(x, wanted, sorter=order, side="right").tolist() == [3, 6]
+    assert xp.searchsorted(xp.sort(x), wanted).tolist() == [2, 3]
+    for name in ("unique_all", "unique_counts", "unique_inverse"):
+        got, want = getattr(xp, name)(x), getattr(np, name)(value)
+        assert got._fields == want._fields
+        assert [part.tolist() for part in got] == [part.tolist() for part in want]
+    assert xp.unique_values(x).tolist() == [1, 2, 3]
+    assert xp.diff(x, n=2).tolist() == np.diff(value, n=2).tolist()
+    assert [part.tolist() for part in xp.nonzero(x - 3)] == [[1, 2, 3]]
+
+
+def test_dtype_functions() -> None:
+    assert xp.finfo(xp.float32).eps == np.finfo(np.float32).eps
+    assert xp.iinfo(xp.int8).max == 127
+    assert xp.isdtype(xp.int8, "integral") and xp.isdtype(xp.float64, ("bool", "real floating"))
+    assert xp.can_cast(xp.int8, xp.int16) and not xp.can_cast(xp.float64, xp.float32)
+    assert xp.result_type(xp.ones(2), xp.float32) == np.float32
+    with pytest.raises(et.errors.DTypeError):
+        xp.result_type(xp.float32, xp.float64)
+
+
 def test_creation_takes_a_device() -> None:
     home = et.reference()
     made = (

@@ -141,3 +141,19 @@ class FunctionMethods:
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
         """See `et.trace`."""
         return _f.trace(self, offset, axis1, axis2)
+
+    def sort(self, axis: int | None = -1, *, descending: bool = False) -> Array:
+        """See `et.sort`; the sorted array is a new one."""
+        return _f.sort(self, axis, descending=descending)
+
+    def argsort(self, axis: int | None = -1, *, descending: bool = False) -> Array:
+        """See `et.argsort`."""
+        return _f.argsort(self, axis, descending=descending)
+
+    def searchsorted(self, values: Any, side: str = "left") -> Array:
+        """See `et.searchsorted`."""
+        return _f.searchsorted(self, values, side)
+
+    def nonzero(self) -> tuple[Array, ...]:
+        """See `et.nonzero`; without its `size` the array must have a value."""
+        return _f.nonzero(self)

@@ -170,6 +170,10 @@ def test_methods_of_numpy_arrays() -> None:
     for name in ("ptp", "trace", "diagonal", "sum", "prod", "mean", "cumsum", "cumprod"):
         want = np.ptp(x) if name == "ptp" else getattr(x, name)()
         np.testing.assert_array_equal(getattr(y, name)().numpy(), want)
+    shuffled = et.array([3, 1, 2])
+    assert (shuffled.sort().tolist(), shuffled.argsort().tolist()) == ([1, 2, 3], [1, 2, 0])
+    assert shuffled.sort(descending=True).searchsorted(et.array([9])).tolist() == [3]
+    assert [part.tolist() for part in (shuffled - 1).nonzero()] == [[0, 2]]
     assert y.sum(dtype="float64").dtype == np.float64
     assert y.view("uint32").tolist() == x.view(np.uint32).tolist()
 
