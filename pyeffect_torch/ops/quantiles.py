@@ -80,7 +80,7 @@ def _positions(method: str, q: Array, n: Array) -> tuple[Array, Array]:
 
 def _blend(low: Array, high: Array, weight: Array, method: str) -> Array:
     """The point between two neighbours; halves do not overflow, and equal infinities stay."""
-    if method in ("midpoint", "averaged_inverted_cdf"):
+    if method != "linear" and method not in _SPREADS:  # the weight is 0, 1/2 or 1
         middle = _f.add(_f.multiply(low, 0.5), _f.multiply(high, 0.5))
         whole = _f.where(_f.equal(weight, 0), low, high)
         return _f.where(_f.equal(weight, 0.5), middle, whole)

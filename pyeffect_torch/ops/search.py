@@ -225,13 +225,18 @@ def _interpolate(x: Array, points: Array, values: Array, left: Any, right: Any) 
     else:
         upper = _f.clip(count_before(points, x, True), 1, n - 1)
         lower = _f.subtract(upper, 1)
-        at, value = (_f.take(part, lower, mode="clip") for part in (points, values))
-        width = _f.subtract(_f.take(points, upper, mode="clip"), at)
-        rise = _f.subtract(_f.take(values, upper, mode="clip"), value)
+        start, end = (_f.take(points, place, mode="clip") for place in (lower, upper))
+        first_value, end_value = (_f.take(values, place, mode="clip") for place in (lower, upper))
+        width, rise = _f.subtract(end, start), _f.subtract(end_value, first_value)
         flat = _f.equal(width, 0)
         slope = _f.divide(rise, _f.where(flat, _f.constant_like(width, 1), width))
-        ramp = _f.multiply(_f.subtract(x, at), slope)
-        inside = _f.add(value, _f.where(flat, _f.constant_like(ramp, 0), ramp))
+        # From the point that x is at, if any: there the ramp is 0, also if the slope is infinite.
+        is_end = _f.equal(x, end)
+        base = _f.where(is_end, end, start)
+        ramp = _f.multiply(_f.subtract(x, base), slope)
+        undefined = _f.logical_and(_f.equal(x, base), _f.isnan(ramp))
+        ramp = _f.where(undefined, _f.constant_like(ramp, 0), ramp)
+        inside = _f.add(_f.where(is_end, end_value, first_value), ramp)
     below = _f.take(values, 0) if left is None else left
     above = _f.take(values, n - 1) if right is None else right
     return _f.where(_f.less(x, first), below, _f.where(_f.greater(x, last), above, inside))

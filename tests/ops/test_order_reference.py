@@ -206,6 +206,15 @@ def test_interp_is_numpys(options: Any) -> None:
     )
 
 
+def test_interp_at_its_points_gives_their_values() -> None:
+    inf, xp = np.inf, np.array([0.1, 0.3, 0.77])
+    for values in ([0.1, 0.37, 0.9], [1, inf, 2], [-inf, 1, inf], [1, 2, NAN]):
+        fp = np.array(values, float)
+        np.testing.assert_array_equal(et.interp(xp, xp, fp).numpy(), fp)
+    ends = np.array([-inf, 0.0, inf])
+    np.testing.assert_array_equal(et.interp(ends, ends, np.arange(3.0)).numpy(), np.arange(3.0))
+
+
 def test_interp_of_one_point_and_of_halves() -> None:
     x = np.array([0.0, 1.0, 2.0])
     np.testing.assert_array_equal(et.interp(x, x[:1], x[2:]).numpy(), [2, 2, 2])

@@ -98,6 +98,10 @@ def test_quantiles_of_infinities_and_of_the_largest() -> None:
     assert et.median(np.array([inf, inf])).numpy() == inf
     assert et.quantile(np.array([-inf, -inf, 3.0]), 0.25).numpy() == -inf
     assert et.quantile(np.array([1.0, 2.0, inf]), 0.5).numpy() == 2
+    x = np.array([-inf, 1.0, 3.0, inf])
+    for method in ("lower", "higher", "nearest", "inverted_cdf", "closest_observation"):
+        q = np.linspace(0, 1, 10)
+        close(et.quantile(x, q, method=method), np.quantile(x, q, method=method))
     big = np.finfo(np.float64).max
     assert et.median(np.array([big, big])).numpy() == big
     assert et.median(np.array([-big, big])).numpy() == 0
