@@ -13,7 +13,7 @@ ZIG_SOURCES := build.zig $(shell find zig -name '*.zig' 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test zig-test lint types fmt bench interop fuzz wheel clean
+.PHONY: help demo test zig-test lint types fmt bench table interop fuzz wheel clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | \
@@ -46,6 +46,9 @@ fmt: $(STAMPS)/dev ## format Python and Zig, and mend what ruff can
 
 bench: $(STAMPS)/dev $(STAMPS)/native ## run each benchmark
 	@set -e; for file in bench/*.py; do echo "== $$file"; $(PY) "$$file"; done
+
+table: $(STAMPS)/dev $(STAMPS)/native ## run every op, and write docs/ops.md
+	$(PY) tools/op_table.py
 
 interop: $(INTEROP)/stamp $(STAMPS)/native ## compare with JAX and PyTorch: random numbers, DLPack, einops
 	$(INTEROP)/bin/python tools/golden_jax.py --check
