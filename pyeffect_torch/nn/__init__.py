@@ -44,6 +44,7 @@ from pyeffect_torch.ops.pooling import (
     mean_pool,
 )
 from pyeffect_torch.ops.positions import position_embedding, rotary_embedding
+from pyeffect_torch.ops.short_convolution import short_conv1d
 from pyeffect_torch.ops.transcendental import sigmoid, tanh
 from pyeffect_torch.ops.upsampling import upsample
 
@@ -85,6 +86,7 @@ __all__ = [
     "rotary_embedding",
     "scaled_dot_product_attention",
     "selu",
+    "short_conv1d",
     "sigmoid",
     "silu",
     "softmax",

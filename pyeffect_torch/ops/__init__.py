@@ -61,6 +61,7 @@ _FAMILIES = (
     "selection",
     "shape",
     "shape_extra",
+    "short_convolution",
     "special",
     "statistics",
     "stop_gradient",
