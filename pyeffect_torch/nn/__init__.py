@@ -7,6 +7,7 @@ are in `pyeffect_torch.losses`.
 from __future__ import annotations
 
 from pyeffect_torch.nn import initializers as initializers
+from pyeffect_torch.nn.delta_rule import kda, kda_step
 from pyeffect_torch.ops.activations import (
     celu,
     elu,
@@ -69,6 +70,8 @@ __all__ = [
     "hard_sigmoid",
     "hard_swish",
     "hardtanh",
+    "kda",
+    "kda_step",
     "layer_norm",
     "leaky_relu",
     "linear",
