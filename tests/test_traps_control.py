@@ -235,6 +235,45 @@ def test_only_what_the_backward_pass_reads_is_stacked() -> None:
     assert runs(compiled(f, et.spec((4, 4), "float32")), "tanh") == 6
 
 
+def test_a_region_of_which_one_result_is_the_same_in_every_step() -> None:
+    def f(x: Any) -> Any:
+        both = lambda u, v: (et.sin(u), v * v)  # noqa: E731 - a formula
+
+        def step(c: Any, _: Any) -> Any:
+            steady, moving = et.checkpoint(both)(x, c)
+            other, turning = et.cond(x > 0, both, lambda u, v: (u, v), x, c)
+            return (steady * moving + other * turning) * 0.5, None
+
+        return et.scan(step, x, length=2)[0]
+
+    def plain(x: Any) -> Any:
+        s = et.sin(x)
+        return s * (s * x * x) ** 2
+
+    close(f(0.7), plain(0.7))
+    close(et.grad(f)(0.7), et.grad(plain)(0.7))
+    close(et.grad(et.grad(f))(0.7), et.grad(et.grad(plain))(0.7), 64)
+
+
+def test_reductions_over_a_named_axis_inside_bodies() -> None:
+    def f(x: Any) -> Any:
+        def step(c: Any, t: Any) -> Any:
+            return c + t * et.psum(x * c, "rows"), et.pmax(c, "rows")
+
+        return et.scan(step, x, et.array(f32([1, 2])))
+
+    rows = f32([1.0, 2.0, -1.0])
+    c, seen = rows, []
+    for t in (1, 2):
+        seen.append(c.max())
+        c = c + t * (rows * c).sum()
+    last, most = et.vmap(f, axis_name="rows")(rows)
+    close(last, c)
+    close(most, [seen] * 3)
+    total = lambda r: et.vmap(lambda x: f(x)[0], axis_name="rows")(r).sum()  # noqa: E731
+    close(et.jvp(total, (rows,), (f32([1, 0, 0]),))[1], et.grad(total)(rows)[0])
+
+
 def test_what_nobody_reads_is_not_encoded() -> None:
     def f(x: Any) -> Any:
         def step(c: Any, t: Any) -> Any:
