@@ -194,6 +194,29 @@ def test_reading_a_result_computes_what_others_wait_for() -> None:
     close(et.scan(lambda c, x: (c + x, None), 0.0, seen)[0], np.asarray(seen).sum())
 
 
+def test_what_only_a_body_captures_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+
+    def counted(targets: Any, *args: Any, **options: Any) -> Any:
+        kept.append(len(targets))
+        return encode(targets, *args, **options)
+
+    monkeypatch.setattr("pyeffect_torch.runtime.compute.encode", counted)
+
+    def f(x: Any) -> Any:
+        y = et.sin(x)  # captured by both loops, the inner one in the outer
+        inner = lambda c: et.scan(lambda d, t: (d + y * t, None), c, et.array(T))[0]  # noqa: E731
+        return et.scan(lambda c, _: (inner(c) * y, None), y, length=2)[0]
+
+    float(f(0.5))
+    float(et.grad(f)(0.5))
+    assert kept == [1, 1]
+    y = et.sin(0.5)
+    float(et.scan(lambda c, _: (c * y, None), 1.0, length=2)[0])
+    assert kept == [1, 1, 2]  # the caller holds it
+    assert y.state == "concrete"
+
+
 def test_a_scope_with_a_scan_of_which_one_result_is_read() -> None:
     with et.scope() as scope:
         last, seen = et.scan(lambda c, t: (et.sin(c) + t, c), 0.5, et.array(T))
