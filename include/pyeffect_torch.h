@@ -122,6 +122,12 @@ typedef struct pet_executable_info {
     uint64_t compile_ns;
 } pet_executable_info_t;
 
+typedef struct pet_record {
+    uint64_t start_ns;
+    uint64_t ns;
+    uint64_t calls;
+} pet_record_t;
+
 enum {
     PET_FAULT_NONE = 0,
     PET_FAULT_INDEX_OUT_OF_BOUNDS = 1,
@@ -207,6 +213,21 @@ uint32_t pet_run_submit(
     uint64_t *outputs,
     uint32_t output_count,
     uint64_t token,
+    uint64_t *out_job,
+    pet_error_t *out_error);
+
+/* As pet_run_submit, and write one record for each kernel that pet_executable_explain lists, in
+ * its order: record_count must be their number. The records must stay valid until the run is
+ * done. */
+uint32_t pet_run_profile(
+    uint64_t executable,
+    const uint64_t *inputs,
+    uint32_t input_count,
+    uint64_t *outputs,
+    uint32_t output_count,
+    uint64_t token,
+    pet_record_t *records,
+    uint32_t record_count,
     uint64_t *out_job,
     pet_error_t *out_error);
 

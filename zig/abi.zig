@@ -249,16 +249,61 @@ pub export fn pet_run_submit(
     out_job: ?*Handle,
     out_error: ?*abi.Error,
 ) callconv(.c) u32 {
+    return submitRun(.{
+        .executable = executable,
+        .inputs = inputs,
+        .input_count = input_count,
+        .outputs = outputs,
+        .output_count = output_count,
+        .token = token,
+    }, out_job, out_error);
+}
+
+pub export fn pet_run_profile(
+    executable: Handle,
+    inputs: ?[*]const Handle,
+    input_count: u32,
+    outputs: ?[*]Handle,
+    output_count: u32,
+    token: Handle,
+    records: ?[*]abi.Record,
+    record_count: u32,
+    out_job: ?*Handle,
+    out_error: ?*abi.Error,
+) callconv(.c) u32 {
+    if (record_count > 0 and records == null) return code(error.InvalidArgument);
+    return submitRun(.{
+        .executable = executable,
+        .inputs = inputs,
+        .input_count = input_count,
+        .outputs = outputs,
+        .output_count = output_count,
+        .token = token,
+        .records = if (record_count > 0) records.?[0..record_count] else &.{},
+    }, out_job, out_error);
+}
+
+const RunRequest = struct {
+    executable: Handle,
+    inputs: ?[*]const Handle,
+    input_count: u32,
+    outputs: ?[*]Handle,
+    output_count: u32,
+    token: Handle,
+    records: []abi.Record = &.{},
+};
+
+fn submitRun(r: RunRequest, out_job: ?*Handle, out_error: ?*abi.Error) u32 {
     var local: abi.Error = undefined;
     const e = out_error orelse &local;
     e.* = .{};
     const to = out_job orelse return code(error.InvalidArgument);
     to.* = 0;
-    if (input_count > 0 and inputs == null) return code(error.InvalidArgument);
-    if (output_count > 0 and outputs == null) return code(error.InvalidArgument);
-    const from: []const Handle = if (input_count > 0) inputs.?[0..input_count] else &.{};
-    const made: []Handle = if (output_count > 0) outputs.?[0..output_count] else &.{};
-    submission.run(executable, from, made, token, to, e) catch |f| {
+    if (r.input_count > 0 and r.inputs == null) return code(error.InvalidArgument);
+    if (r.output_count > 0 and r.outputs == null) return code(error.InvalidArgument);
+    const from: []const Handle = if (r.input_count > 0) r.inputs.?[0..r.input_count] else &.{};
+    const made: []Handle = if (r.output_count > 0) r.outputs.?[0..r.output_count] else &.{};
+    submission.run(r.executable, from, made, r.token, r.records, to, e) catch |f| {
         return @backingInt(failure.finish(e, f));
     };
     return 0;

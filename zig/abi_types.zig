@@ -161,6 +161,15 @@ pub const ExecutableInfo = extern struct {
     compile_ns: u64 = 0,
 };
 
+/// The times of one planned instruction in one run; one in a block may have been called often.
+pub const Record = extern struct {
+    /// When its first call began, on a monotonic clock.
+    start_ns: u64 = 0,
+    /// In all its calls; of one that runs blocks, theirs included.
+    ns: u64 = 0,
+    calls: u64 = 0,
+};
+
 pub const Parameter = struct { name: []const u8, T: type };
 
 pub const Function = struct {
@@ -325,6 +334,24 @@ pub const functions = [_]Function{
         },
     },
     .{
+        .name = "pet_run_profile",
+        .doc = "As pet_run_submit, and write one record for each kernel that " ++
+            "pet_executable_explain lists, in its order: record_count must be their number. " ++
+            "The records must stay valid until the run is done.",
+        .parameters = &.{
+            p("executable", Handle),
+            p("inputs", ?[*]const Handle),
+            p("input_count", u32),
+            p("outputs", ?[*]Handle),
+            p("output_count", u32),
+            p("token", Handle),
+            p("records", ?[*]Record),
+            p("record_count", u32),
+            p("out_job", ?*Handle),
+            p("out_error", ?*Error),
+        },
+    },
+    .{
         .name = "pet_job_wait",
         .doc = "Wait at most slice_ms milliseconds. Writes 1 to *done and returns the job's " ++
             "status once it is finished, else writes 0 and returns ok, or host_call_pending " ++
@@ -437,4 +464,5 @@ comptime {
     assert(@sizeOf(RuntimeStats) == 72);
     assert(@sizeOf(CompileOptions) == 8);
     assert(@sizeOf(ExecutableInfo) == 72);
+    assert(@sizeOf(Record) == 24);
 }

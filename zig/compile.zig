@@ -233,6 +233,8 @@ const Compiler = struct {
             instruction.origin = origin.instruction;
             instruction.source = origin.source;
         }
+        finished.copied_bytes = try kept.dupe(u64, finished.copied_bytes);
+        finished.members = try c.keepMembers(finished, program);
         finished.instructions = instructions;
         finished.pointers = try kept.dupe(plans.Pointer, finished.pointers);
         finished.geometries = try dupeAligned(kept, finished.geometries);
@@ -241,6 +243,22 @@ const Compiler = struct {
         finished.inputs = try kept.dupe(plans.Input, finished.inputs);
         finished.outputs = try kept.dupe(plans.Output, finished.outputs);
         finished.storages = try kept.dupe(plans.StorageInfo, finished.storages);
+    }
+
+    fn keepMembers(
+        c: *Compiler,
+        finished: *const plans.Plan,
+        program: *const Program,
+    ) Allocator.Error![]const []const u32 {
+        const lists = try c.kept.alloc([]const u32, finished.members.len);
+        for (lists, finished.members) |*to, from| {
+            const list = try c.kept.alloc(u32, if (program.sources.len == 0) 0 else from.len);
+            for (list, from[0..list.len]) |*member, i| {
+                member.* = c.module.origin(program.sources[i]).instruction;
+            }
+            to.* = list;
+        }
+        return lists;
     }
 
     fn describeRegions(

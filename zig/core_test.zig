@@ -463,6 +463,8 @@ test "core: explain writes valid JSON and says what it needs" {
     try testing.expectEqual(@as(i64, 2), parsed.object.get("program_instructions").?.integer);
     try testing.expectEqual(@as(i64, 1), parsed.object.get("instructions").?.integer);
     try testing.expectEqual(@as(usize, 1), parsed.object.get("regions").?.array.items.len);
+    const kernel = parsed.object.get("kernels").?.array.items[0].object;
+    try testing.expectEqual(@as(usize, 2), kernel.get("members").?.array.items.len);
 }
 
 /// `reduce_sum(x * x, axes)` of a float32 matrix.
@@ -514,6 +516,39 @@ test "core: reductions are done with their region, over all axes and over rows" 
             try testing.expectEqual(expected, sum);
         }
     };
+}
+
+test "core: a profile has a record for each kernel, and wants room for all" {
+    var core: Core = try .init(2);
+    defer core.deinit();
+    const program = try halves(&core, 100_000, false);
+    const executable = try core.compile(&program, false);
+    defer _ = abi.pet_executable_release(executable);
+    const x = try core.upload(f32, &@as([100_000]f32, @splat(1)));
+    defer _ = abi.pet_buffer_release(x);
+    var out: [1]Handle = .{0};
+    var job: Handle = 0;
+    var e: abi_types.Error = .{};
+    var records: [3]abi_types.Record = @splat(.{ .calls = 99 });
+    const profile = abi.pet_run_profile;
+    const wrong = profile(executable, &.{x}, 1, &out, 1, 0, &records, 3, &job, &e);
+    try expectStatus(.invalid_argument, wrong);
+    const none = profile(executable, &.{x}, 1, &out, 1, 0, null, 2, &job, &e);
+    try expectStatus(.invalid_argument, none);
+    for (0..2) |_| {
+        try expectStatus(.ok, profile(executable, &.{x}, 1, &out, 1, 0, &records, 2, &job, &e));
+        if (job != 0) {
+            defer _ = abi.pet_job_release(job);
+            try finish(job, &e);
+            try expectStatus(.ok, abi.pet_job_result(job, &out, 1));
+        }
+        try expectStatus(.ok, abi.pet_buffer_release(out[0]));
+        try testing.expectEqual(@as(u64, 1), records[0].calls);
+        try testing.expectEqual(@as(u64, 1), records[1].calls);
+        try testing.expect(records[0].ns > 0);
+        try testing.expect(records[1].start_ns >= records[0].start_ns + records[0].ns);
+    }
+    try testing.expectEqual(@as(u64, 99), records[2].calls); // not ours to write
 }
 
 test "core: trimming gives kept memory back" {

@@ -73,10 +73,11 @@ fn writePasses(plan: *const Plan, w: *Writer) Writer.Error!void {
     try w.writeAll("],");
 }
 
+/// One for each record of a profile, in their order.
 fn writeKernels(plan: *const Plan, w: *Writer) Writer.Error!void {
     try w.writeAll("\"kernels\":[");
-    for (plan.instructions, 0..) |*instruction, index| {
-        if (index > 0) try w.writeByte(',');
+    for (plan.instructions, plan.members, plan.copied_bytes, 0..) |*instruction, list, copied, n| {
+        if (n > 0) try w.writeByte(',');
         try w.writeAll("{\"kernel\":");
         if (instruction.kernel == .control) {
             try writeControl(plan, instruction, w);
@@ -92,10 +93,16 @@ fn writeKernels(plan: *const Plan, w: *Writer) Writer.Error!void {
             instruction.work.cost_ns,
         });
         if (instruction.source == abi.none_index) {
-            try w.writeAll("null}");
+            try w.writeAll("null");
         } else {
-            try w.print("{d}}}", .{instruction.source});
+            try w.print("{d}", .{instruction.source});
         }
+        try w.print(",\"copied_bytes\":{d},\"members\":[", .{copied});
+        for (list, 0..) |member, index| {
+            if (index > 0) try w.writeByte(',');
+            try w.print("{d}", .{member});
+        }
+        try w.writeAll("]}");
     }
     try w.writeAll("],");
 }

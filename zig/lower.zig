@@ -50,6 +50,10 @@ pub const Draft = struct {
     geometry: u32,
     work: kernel_abi.Work,
     origin: u32,
+    /// The part of `Lowering.members` that it does.
+    members_start: u32,
+    members_count: u32,
+    copied_bytes: u64,
     may_fail: bool,
     /// Keeps its place among the other drafts that say so.
     has_effect: bool,
@@ -62,6 +66,8 @@ pub const Options = struct {
     in_place: u64 = 0,
     may_fail: bool = false,
     has_effect: bool = false,
+    /// Of the value, if all it does is to copy one.
+    copied_bytes: u64 = 0,
 };
 
 pub const Target = struct {
@@ -97,6 +103,10 @@ pub const Lowering = struct {
     geometry_map: std.AutoHashMapUnmanaged(u64, u32) = .empty,
     constants: std.array_list.Aligned(u8, .@"64") = .empty,
     controls: std.ArrayList(plans.Control) = .empty,
+    /// Instructions by draft. A lowering that does more than `origin` appends before it emits.
+    members: std.ArrayList(u32) = .empty,
+    /// Where the members of the next draft begin.
+    members_end: u32 = 0,
     /// The instruction being lowered.
     origin: InstructionId = .at(0),
 
@@ -215,6 +225,10 @@ pub const Lowering = struct {
             try l.refs.append(l.gpa, .{ .storage = shared, .offset = 0 });
         }
         const at = try l.addGeometry(geometry);
+        const members_start = l.members_end;
+        const is_copy = options.copied_bytes > 0;
+        if (l.members.items.len == members_start and !is_copy) try l.noteMember(l.origin);
+        l.members_end = @intCast(l.members.items.len);
         try l.drafts.append(l.gpa, .{
             .kernel = kernel,
             .result_count = @intCast(results.len),
@@ -223,10 +237,18 @@ pub const Lowering = struct {
             .geometry = at,
             .work = work,
             .origin = @intCast(l.origin.index()),
+            .members_start = members_start,
+            .members_count = l.members_end - members_start,
+            .copied_bytes = options.copied_bytes,
             .may_fail = options.may_fail,
             .has_effect = options.has_effect,
             .in_place = options.in_place,
         });
+    }
+
+    /// The next draft does this instruction.
+    pub fn noteMember(l: *Lowering, i: InstructionId) error{OutOfMemory}!void {
+        try l.members.append(l.gpa, @intCast(i.index()));
     }
 
     /// Where the geometry is among all of them. Layers of a model have equal ones: each is kept

@@ -309,14 +309,18 @@ fn inheritance(
 fn assemble(f: *Finisher, arena_bytes: u64) Error!plans.Plan {
     const l = f.l;
     const instructions = try f.gpa.alloc(plans.Instruction, f.order.len);
+    const members = try f.gpa.alloc([]const u32, f.order.len);
+    const copied = try f.gpa.alloc(u64, f.order.len);
     const pointers = try f.gpa.alloc(plans.Pointer, l.refs.items.len);
     var next: u32 = 0;
     var scratch_bytes: u64 = 0;
     var pointers_max: u32 = 0;
     var cost_ns: u64 = 0;
-    for (f.order, instructions) |draft_index, *instruction| {
+    for (f.order, instructions, members, copied) |draft_index, *instruction, *list, *bytes| {
         const draft = &f.drafts()[draft_index];
         const refs = l.refsOf(draft);
+        bytes.* = draft.copied_bytes;
+        list.* = l.members.items[draft.members_start..][0..draft.members_count];
         instruction.* = .{
             .kernel = draft.kernel,
             .pointer_count = @intCast(refs.len),
@@ -358,6 +362,8 @@ fn assemble(f: *Finisher, arena_bytes: u64) Error!plans.Plan {
         .storages = try describeStorages(f),
         .passes = &.{},
         .regions = &.{},
+        .members = members,
+        .copied_bytes = copied,
     };
 }
 

@@ -95,7 +95,9 @@ pub fn copy(l: *Lowering, v: ValueId, to: Ref) Error!void {
     const geometry = elementwise_plan.planCopy(l.shape(v), dims) catch |e| switch (e) {
         error.RegionFull => return error.OutOfMemory, // one load and one store always fit
     };
-    try l.emitStruct(.elementwise, &geometry, &.{to}, &.{l.ref(v)}, .{});
+    try l.emitStruct(.elementwise, &geometry, &.{to}, &.{l.ref(v)}, .{
+        .copied_bytes = t.byteCount(),
+    });
 }
 
 fn lowerView(l: *Lowering, code: op.Code) Error!void {

@@ -89,6 +89,9 @@ pub fn lowerRegion(
         next += 1;
     }
     assert(next == region.result_count);
+    for (clones) |i| try l.noteMember(i);
+    for (members) |i| try l.noteMember(i);
+    for (reductions.instructions[0..reductions.count]) |i| try l.noteMember(i);
     // Operations are last in the geometry: what is not used need not be kept.
     const ops_bytes = geometry.op_count * @sizeOf(elementwise.MicroOp);
     const used = @offsetOf(elementwise.Geometry, "ops") + ops_bytes;

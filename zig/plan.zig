@@ -185,6 +185,10 @@ pub const Plan = struct {
     storages: []const StorageInfo,
     passes: []const Pass,
     regions: []const Region,
+    /// By instruction: the instructions of its program (`Instruction.block`) that it does.
+    members: []const []const u32,
+    /// By instruction: the bytes of the value that it copies, instead of doing any; else 0.
+    copied_bytes: []const u64,
 
     pub const empty: Plan = .{
         .arena = undefined, // owns nothing
@@ -207,6 +211,8 @@ pub const Plan = struct {
         .storages = &.{},
         .passes = &.{},
         .regions = &.{},
+        .members = &.{},
+        .copied_bytes = &.{},
     };
 
     /// Of an instruction of kernel `control`.
@@ -220,6 +226,18 @@ pub const Plan = struct {
     pub fn deinit(plan: *Plan) void {
         var arena = plan.arena;
         arena.deinit();
+    }
+
+    /// Instructions of the plan and of its blocks, in this order: what a profile has a record for.
+    pub fn recordCount(plan: *const Plan) usize {
+        return plan.recordStart(plan.blocks.len);
+    }
+
+    /// The first record of a block.
+    pub fn recordStart(plan: *const Plan, block: usize) usize {
+        var count = plan.instructions.len;
+        for (plan.blocks[0..block]) |*inner| count += inner.instructions.len;
+        return count;
     }
 
     pub fn baseCount(plan: *const Plan) usize {

@@ -47,6 +47,7 @@ from pyeffect_torch.runtime.base import REGISTERED, Executable, Runtime
 from pyeffect_torch.runtime.compute import compute_arrays
 from pyeffect_torch.runtime.encode import encode
 from pyeffect_torch.runtime.registry import current
+from pyeffect_torch.runtime.wire import Program
 
 _log = logging.getLogger("pyeffect_torch.jit")
 
@@ -127,7 +128,13 @@ class Compiled:
         """Return the traced program of these arguments, to print, compile and explain."""
         _, entry, _, runtime, dynamic, _ = self._resolve(args, kwargs)
         ir = IR(self.name, entry.traced.body, ())
-        return Lowered(ir, lambda: entry.executable or self._prepare(entry, runtime, dynamic))
+
+        def prepare() -> tuple[Executable, Program]:
+            executable = entry.executable or self._prepare(entry, runtime, dynamic)
+            assert entry.program is not None
+            return executable, entry.program
+
+        return Lowered(ir, prepare)
 
     def _resolve(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyeffect_torch.api.donation import concrete_buffers
+from pyeffect_torch.api.explain import Explanation, explanation
 from pyeffect_torch.api.inspection import Spec, traced
 from pyeffect_torch.core import late, tree
 from pyeffect_torch.core.array import from_buffer
@@ -81,11 +82,11 @@ class FrozenProgram:
 
     __call__ = call
 
-    def explain(self) -> dict[str, Any]:
-        """Return what was compiled: passes, regions, kernels, memory."""
+    def explain(self) -> Explanation:
+        """Return what was compiled: kernels and fused regions with their costs, memory plan."""
         if self._executable is None:
             self._executable = self._runtime.executable(self.program)
-        return self._executable.explain()
+        return explanation(self._executable, self.program)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program, constants included, to one file; whole or not at all.

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from pyeffect_torch.api.explain import Explanation, explanation
 from pyeffect_torch.core.printer import IR
 from pyeffect_torch.runtime.base import Executable
+from pyeffect_torch.runtime.wire import Program
 
 
 class Lowered:
     """A traced signature of a compiled function."""
 
-    def __init__(self, ir: IR, compile_: Callable[[], Executable]) -> None:
+    def __init__(self, ir: IR, prepare: Callable[[], tuple[Executable, Program]]) -> None:
         self._ir = ir
-        self._compile = compile_
+        self._prepare = prepare
 
     def ir(self) -> IR:
         """Return the semantic graph as printable text."""
@@ -22,8 +23,11 @@ class Lowered:
 
     def compile(self) -> Executable:
         """Compile now, if no call has, and return the executable."""
-        return self._compile()
+        return self._prepare()[0]
 
-    def explain(self) -> dict[str, Any]:
-        """Return what was compiled: passes with their times, regions, kernels, memory plan."""
-        return self.compile().explain()
+    def explain(self) -> Explanation:
+        """Return what was compiled: kernels and fused regions with their costs, memory plan.
+
+        It prints as a table; `explain().html()` is a page that draws it.
+        """
+        return explanation(*self._prepare())

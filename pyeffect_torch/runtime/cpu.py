@@ -21,7 +21,7 @@ from pyeffect_torch.core.errors import (
     InvalidHandleError,
 )
 from pyeffect_torch.core.op import Shape
-from pyeffect_torch.runtime import host
+from pyeffect_torch.runtime import host, profiling
 from pyeffect_torch.runtime.base import Runtime, copy_in_pieces
 from pyeffect_torch.runtime.cancel import current_scope
 from pyeffect_torch.runtime.job_errors import job_error, status_name
@@ -216,6 +216,7 @@ class NativeExecutable:
         # The handles of the outputs and, behind them, of the job.
         self._handles_type = self._ffi.typeof(f"uint64_t[{len(self._sizes) + 1}]")
         self._local = threading.local()
+        self._kernels: int | None = None
 
     def __del__(self) -> None:
         handle = getattr(self, "handle", 0)
@@ -255,19 +256,31 @@ class NativeExecutable:
         handles = ffi.new("uint64_t[]", [buffer.handle for buffer in inputs])
         out = ffi.new(self._handles_type)
         error = self._error_struct()
+        profile = profiling.current()
+        records: Any = None
+        if profile is not None:
+            records = ffi.new("pet_record_t[]", self._kernel_count())
         # Ctrl-C may be raised between any two steps here, also as the submit returns: whatever
         # the core has made by then is found in `out`.
         try:
             if current_scope() is None:
-                status = lib.pet_run_submit(
-                    self.handle, handles, len(inputs), out, count, 0, out + count, error
+                status = (
+                    lib.pet_run_submit(
+                        self.handle, handles, len(inputs), out, count, 0, out + count, error
+                    )
+                    if records is None
+                    else self._submit_timed(handles, out, 0, records, error)
                 )
                 if out[count]:
                     status = wait(ffi, lib, out[count], out, count, error, self._answer)
             else:
                 with Token(ffi, lib) as token:
-                    status = lib.pet_run_submit(
-                        self.handle, handles, len(inputs), out, count, token, out + count, error
+                    status = (
+                        lib.pet_run_submit(
+                            self.handle, handles, len(inputs), out, count, token, out + count, error
+                        )
+                        if records is None
+                        else self._submit_timed(handles, out, token, records, error)
                     )
                     if out[count]:
                         status = wait(ffi, lib, out[count], out, count, error, self._answer)
@@ -280,10 +293,25 @@ class NativeExecutable:
             raise job_error(ffi, status, error, origin, "execute")
         for index in self._donated:
             inputs[index].handle = 0  # the core released it
+        if profile is not None:
+            rows = ffi.unpack(records, self._kernel_count())
+            profile.add(origin, self, [(row.start_ns, row.ns, row.calls) for row in rows])
         return [
             NativeBuffer(lib, handle, size)
             for handle, size in zip(ffi.unpack(out, count), self._sizes, strict=True)
         ]
+
+    def _kernel_count(self) -> int:
+        if self._kernels is None:
+            self._kernels = len(profiling.all_kernels(self.explain()))
+        return self._kernels
+
+    def _submit_timed(self, handles: Any, out: Any, token: int, records: Any, error: Any) -> int:
+        count = len(self._sizes)
+        return self._lib.pet_run_profile(
+            *(self.handle, handles, len(handles), out, count, token),
+            *(records, len(records), out + count, error),
+        )
 
     def _answer(self, job: int) -> None:
         host.answer(self._ffi, self._lib, job, self.runtime.host_handlers)

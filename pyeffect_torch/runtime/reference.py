@@ -6,6 +6,7 @@ rounded once to the result dtype.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyeffect_torch.core import source
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import EffectTorchError, InvalidHandleError, UnsupportedError
 from pyeffect_torch.core.op import REGISTRY, Op, Region, Shape
+from pyeffect_torch.runtime import profiling
 from pyeffect_torch.runtime.base import Runtime, copy_in_pieces
 from pyeffect_torch.runtime.decode import Decoded, decode
 from pyeffect_torch.runtime.wire import Program
@@ -108,8 +110,15 @@ class ReferenceExecutable:
         return ReferenceExecutable(self.program, self.decoded, captured, first)
 
     def explain(self) -> dict[str, Any]:
-        """The instructions by name."""
-        return {"runtime": "reference", "instructions": list(self.program.operations)}
+        """The instructions, each a kernel, as they are interpreted."""
+        programs = [self.decoded, *self.decoded.blocks]
+        kernels = [
+            {"kernel": step[0], "block": block, "instruction": at, "members": [at]}
+            for block, decoded in enumerate(programs)
+            for at, step in enumerate(decoded.instructions)
+        ]
+        count = len(self.decoded.instructions)
+        return {"program_instructions": len(kernels), "instructions": count, "kernels": kernels}
 
     def run(self, inputs: Sequence[Any], origin: Program) -> list[Any]:
         """Interpret the program."""
@@ -120,8 +129,12 @@ class ReferenceExecutable:
             decoded.constants[index] if index in decoded.constants else next(rest)
             for index in range(len(decoded.input_flags))
         ]
+        profile = profiling.current()
+        run = _Run(decoded, origin, timed=profile is not None)
         with np.errstate(all="ignore"):
-            outputs = _Run(decoded, origin).program(values)
+            outputs = run.program(values)
+        if profile is not None:
+            profile.add(origin, self, run.times())
         for index in self.program.donated:
             given[index].release()
         return [NumpyBuffer(np.array(value, order="C")) for value in outputs]
@@ -130,9 +143,17 @@ class ReferenceExecutable:
 class _Run:
     """One run: the values of a program, and of the nested programs that its instructions run."""
 
-    def __init__(self, root: Decoded, origin: Program) -> None:
+    def __init__(self, root: Decoded, origin: Program, timed: bool = False) -> None:
         self.root = root
         self.origin = origin
+        self.records: dict[tuple[int, int], tuple[int, int, int]] | None = {} if timed else None
+
+    def times(self) -> list[tuple[int, int, int]]:
+        """Start, duration and calls of each instruction, in the order of `explain`."""
+        assert self.records is not None
+        programs = [self.root, *self.root.blocks]
+        places = [(k, at) for k, p in enumerate(programs) for at in range(len(p.instructions))]
+        return [self.records.get(place, (0, 0, 0)) for place in places]
 
     def program(self, inputs: Sequence[Value], number: int | None = None) -> list[Value]:
         """Interpret the program, or the nested one of that number."""
@@ -142,7 +163,12 @@ class _Run:
             decoded, sources = self.root.blocks[number], known[number] if known else ()
         values = [*inputs, *decoded.literals]
         for at, step in enumerate(decoded.instructions):
+            begun = time.monotonic_ns()
             values.extend(self.step(step, values, sources[at] if at < len(sources) else None))
+            if self.records is not None:
+                place = (0 if number is None else number + 1, at)
+                first, spent, calls = self.records.get(place, (begun, 0, 0))
+                self.records[place] = (first, spent + time.monotonic_ns() - begun, calls + 1)
         return [values[index] for index, _ in decoded.outputs]
 
     def step(self, step: Any, values: list[Value], where: source.Source | None) -> list[Value]:

@@ -6,6 +6,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const executor_control = @import("executor_control.zig");
 const kernel_abi = @import("kernel_abi.zig");
+const abi = @import("../abi_types.zig");
 const plans = @import("../plan.zig");
 const KernelTable = @import("kernel_table.zig").KernelTable;
 const Pool = @import("pool.zig").Pool;
@@ -36,6 +37,8 @@ pub const Frame = struct {
     pointers: [][*]u8,
     /// Room for the frames inside.
     rest: []u64,
+    /// By instruction; none when nobody asks for times.
+    records: []abi.Record,
 };
 
 pub const HostRequest = struct {
@@ -61,6 +64,8 @@ pub const Execution = struct {
     bases: [][*]u8,
     /// `plan.table_words` at least.
     words: []u64,
+    /// `plan.recordCount()` of them, or none.
+    records: []abi.Record = &.{},
     /// May be left out if the plan calls no host.
     host: ?Host = null,
     /// The instruction a fault came from.
@@ -79,13 +84,14 @@ pub const Execution = struct {
             .bases = x.bases,
             .pointers = @ptrCast(x.words[0..plan.pointer_count_max]),
             .rest = x.words[plan.pointer_count_max..],
+            .records = if (x.records.len > 0) x.records[0..plan.instructions.len] else &.{},
         };
         for (plan.instructions, 0..) |*instruction, index| {
             if (index == plan.commit_point) {
                 if (!x.control.decide()) return .cancelled;
             } else if (x.control.isCancelled()) return .cancelled;
             const committed = index >= plan.commit_point;
-            const status = x.runInstruction(&frame, instruction, committed);
+            const status = x.runTimed(&frame, instruction, index, committed);
             if (status.fault != .none and status.fault != .cancelled) {
                 assert(!committed);
                 return .{ .failed = .{ .instruction = x.culprit.?, .status = status } };
@@ -96,12 +102,35 @@ pub const Execution = struct {
 
     /// Runs a block whose frame is complete.
     pub fn runBlock(x: *Execution, frame: *const Frame) kernel_abi.Status {
-        for (frame.plan.instructions) |*instruction| {
+        for (frame.plan.instructions, 0..) |*instruction, index| {
             if (x.control.isCancelled()) return .{ .fault = .cancelled };
-            const status = x.runInstruction(frame, instruction, false);
+            const status = x.runTimed(frame, instruction, index, false);
             if (status.fault != .none) return status;
         }
         return .{};
+    }
+
+    /// The records of a block; none when nobody asks for times.
+    pub fn recordsOf(x: *const Execution, block: usize) []abi.Record {
+        if (x.records.len == 0) return &.{};
+        return x.records[x.plan.recordStart(block)..][0..x.plan.blocks[block].instructions.len];
+    }
+
+    fn runTimed(
+        x: *Execution,
+        frame: *const Frame,
+        instruction: *const Instruction,
+        index: usize,
+        committed: bool,
+    ) kernel_abi.Status {
+        if (frame.records.len == 0) return x.runInstruction(frame, instruction, committed);
+        const begun_ns = os.monotonicNs();
+        const status = x.runInstruction(frame, instruction, committed);
+        const record = &frame.records[index];
+        if (record.calls == 0) record.start_ns = begun_ns;
+        record.ns += os.monotonicNs() - begun_ns;
+        record.calls += 1;
+        return status;
     }
 
     fn runInstruction(

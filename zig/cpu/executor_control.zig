@@ -40,6 +40,7 @@ fn enter(x: *Execution, outer: *const Frame, number: u32, arena: [*]u8) Frame {
         .bases = bases,
         .pointers = @ptrCast(outer.rest[base_count..][0..plan.pointer_count_max]),
         .rest = outer.rest[base_count + plan.pointer_count_max ..],
+        .records = x.recordsOf(number),
     };
 }
 

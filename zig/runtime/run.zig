@@ -35,6 +35,8 @@ pub const Run = struct {
     outputs: []?*Buffer,
     /// Reserved before the run starts, so that publishing cannot fail.
     output_handles: []Handle,
+    /// By instruction of the plan and of its blocks, or none: times, in memory of the caller.
+    records: []abi.Record = &.{},
 
     /// Leases, claims and allocates. On failure nothing has changed.
     pub fn begin(executable: *Executable, given: []const Handle, e: *abi.Error) Failure!Run {
@@ -200,6 +202,7 @@ pub const Run = struct {
             .bases = run.bases,
             .words = run.words,
             .host = host,
+            .records = run.records,
             .scratch = @alignCast(run.workspace.block.ptr + p.arena_bytes),
             .scratch_stride = p.scratch_bytes,
             .worker_count = run.worker_count,

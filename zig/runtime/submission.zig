@@ -73,6 +73,7 @@ pub fn run(
     inputs: []const Handle,
     outputs: []Handle,
     token: Handle,
+    records: []abi.Record,
     out_job: *Handle,
     e: *abi.Error,
 ) Failure!void {
@@ -85,13 +86,22 @@ pub fn run(
         const counts = .{ plan.outputs.len, outputs.len };
         return failure.say(e, error.InvalidArgument, .run, text, counts);
     }
+    if (records.len > 0) {
+        if (records.len != plan.recordCount()) {
+            const text = "the plan has {d} instructions, {d} records were given";
+            const counts = .{ plan.recordCount(), records.len };
+            return failure.say(e, error.InvalidArgument, .run, text, counts);
+        }
+        @memset(records, .{});
+    }
     if (plan.cost_ns >= caller_cost_ns_max or plan.calls_host) {
-        return submitRun(executable, inputs, token, out_job, e);
+        return submitRun(executable, inputs, token, records, out_job, e);
     }
     var control: Control = .{};
     try attach(&control, token);
     defer control.detach();
     var one = try Run.begin(executable, inputs, e);
+    one.records = records;
     one.execute(&control, null, e) catch |f| {
         one.abort();
         return f;
@@ -103,11 +113,13 @@ fn submitRun(
     executable: *Executable,
     inputs: []const Handle,
     token: Handle,
+    records: []abi.Record,
     out_job: *Handle,
     e: *abi.Error,
 ) Failure!void {
     const runtime = executable.runtime;
     var one = try Run.begin(executable, inputs, e);
+    one.records = records;
     errdefer one.abort();
     const job = try runtime.makeJob(.{ .run = one }, @intCast(one.outputs.len));
     errdefer job.drop();
