@@ -49,6 +49,7 @@ from pyeffect_torch.transforms.vmap import vmap
 
 if TYPE_CHECKING:
     from pyeffect_torch import array_api as array_api
+    from pyeffect_torch import debug as debug
     from pyeffect_torch import linalg as linalg
     from pyeffect_torch import losses as losses
     from pyeffect_torch import nn as nn
@@ -62,7 +63,7 @@ remat = checkpoint
 newaxis = None
 map = map_  # a builtin's name, so it is not in __all__
 
-_LAZY = ("array_api", "linalg", "losses", "nn", "random", "safetensors", "testing")
+_LAZY = ("debug", "array_api", "linalg", "losses", "nn", "random", "safetensors", "testing")
 
 
 def __getattr__(name: str) -> Any:

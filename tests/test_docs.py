@@ -55,7 +55,18 @@ def test_public_methods_of_array_have_docstrings() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["dtypes", "errors", "linalg", "losses", "nn", "random", "safetensors", "testing", "tree"],
+    [
+        "debug",
+        "dtypes",
+        "errors",
+        "linalg",
+        "losses",
+        "nn",
+        "random",
+        "safetensors",
+        "testing",
+        "tree",
+    ],
 )
 def test_names_of_public_modules_have_docstrings(module: str) -> None:
     owner = getattr(et, module)
