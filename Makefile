@@ -47,8 +47,9 @@ fmt: $(STAMPS)/dev ## format Python and Zig, and mend what ruff can
 bench: $(STAMPS)/dev $(STAMPS)/native ## run each benchmark
 	@set -e; for file in bench/*.py; do echo "== $$file"; $(PY) "$$file"; done
 
-table: $(STAMPS)/dev $(STAMPS)/native ## run every op, and write docs/ops.md
+table: $(STAMPS)/dev $(STAMPS)/native ## run every op, measure each function: docs/ops.md, docs/ulp.md
 	$(PY) tools/op_table.py
+	$(PY) tools/ulp_table.py
 
 interop: $(INTEROP)/stamp $(STAMPS)/native ## compare with JAX and PyTorch: random numbers, DLPack, einops
 	$(INTEROP)/bin/python tools/golden_jax.py --check

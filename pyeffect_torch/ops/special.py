@@ -1,9 +1,9 @@
 """Special functions: erfinv, lgamma and its derivatives, Bessel functions, sinc.
 
-Float32 and float64 are computed in float64, half types in float32 or wider, and rounded once. What
-each promises is in `zig/cpu/math_special.zig`. Every derivative is again one of them, so that all
-orders exist: that of `polygamma(n)` is `polygamma(n + 1)`, that of a Bessel function the mean of
-its neighbours.
+All but `sinc`, which is made of other ops, are computed in float64 whatever the dtype, and rounded
+once; what they promise is in `zig/cpu/math_special.zig`. Every derivative is again one of them, so
+that all orders exist: that of `polygamma(n)` is `polygamma(n + 1)`, that of a Bessel function the
+mean of its neighbours.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def sinc(x: Any) -> Array:
     """
     given = operand("sinc", x)
     require_float("sinc", given)
-    computed = dtypes.float32 if given.dtype in dtypes.HALVES else dtypes.float64
+    computed = dtypes.accumulator(given.dtype)
     wide = _f.cast(given, computed)
     t = _f.multiply(wide, math.pi)
     square = _f.square(t)

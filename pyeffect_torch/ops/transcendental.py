@@ -238,7 +238,13 @@ def logaddexp(x: Any, y: Any) -> Array:
     first = _f.greater_equal(a, b)
     high = _f.where(infinite, zero, _f.where(first, a, b))
     low = _f.where(infinite, zero, _f.where(first, b, a))
-    value = _f.add(high, log1p(exp(_f.subtract(low, high))))
+    apart = _f.subtract(low, high)
+    # What the subtraction rounded off (Knuth, TAOCP volume 2, 4.2.2, theorem B): the exponential
+    # would multiply it by |low|.
+    back = _f.subtract(apart, low)
+    lost = _f.subtract(_f.subtract(low, _f.subtract(apart, back)), _f.add(high, back))
+    lost = _f.stop_gradient(_f.where(_f.isfinite(lost), lost, zero))
+    value = _f.add(high, log1p(_f.multiply(exp(apart), _f.add(lost, 1))))
     limit = _f.where(_f.less(a, 0), _f.constant_like(a, -math.inf), _f.constant_like(a, math.inf))
     return _f.where(infinite, limit, value)
 
