@@ -30,10 +30,12 @@ from pyeffect_torch.core import forks, late, source, tree
 from pyeffect_torch.core.array import (
     DEAD_FLAG,
     LEAF_FLAG,
+    LITERAL,
     PLACEHOLDER_FLAG,
     RUNTIME_SHIFT,
     Array,
     Deleted,
+    NumberName,
     deleted_error,
     from_buffers,
 )
@@ -260,7 +262,11 @@ class Compiled:
             f"jit({self.name})",
             call,
             [(leaf.shape, leaf.dtype) for leaf in leaves],
-            [f"{path} of jit({self.name})" for path in signature_paths(self.f, key)],
+            [
+                # Only numbers are literals: users hold no other ones.
+                (NumberName if leaf.op is LITERAL else str)(f"{path} of jit({self.name})")
+                for leaf, path in zip(leaves, signature_paths(self.f, key), strict=True)
+            ],
             with_key=True,
         )
         captured = traced.captures

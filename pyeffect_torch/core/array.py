@@ -263,6 +263,12 @@ def literal(value: Any, dtype: DType) -> Array:
         ) from None
 
 
+class NumberName(str):
+    """What names a placeholder whose argument was passed as a number, so that errors can say so."""
+
+    __slots__ = ()
+
+
 def placeholder(shape: Shape, dtype: DType, what: str) -> Array:
     """Return an input of a trace; `what` names it in errors (`jit argument x`)."""
     return make(PLACEHOLDER, (), what, shape, dtype, PLACEHOLDER_FLAG)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeGuard
 import numpy as np
 
 from pyeffect_torch.core import dtypes, late
-from pyeffect_torch.core.array import Array, bind, literal
+from pyeffect_torch.core.array import PLACEHOLDER, Array, NumberName, bind, literal
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import ArgumentError, DTypeError, EffectTorchError, ShapeError
 from pyeffect_torch.core.op import Shape
@@ -174,6 +174,14 @@ def _two_numbers(name: str, a: float, b: float) -> tuple[Array, Array]:
 
 def mixed_dtypes(name: str, a: Array, b: Array) -> DTypeError:
     """The error for operands of two dtypes."""
+    for number, other in ((a, b), (b, a)):
+        if number.op is PLACEHOLDER and isinstance(number.params, NumberName):
+            dtype = other.dtype.name
+            return DTypeError(
+                f"{name}: mixed dtypes, {describe(a)} and {describe(b)}: {number.params} was "
+                "passed as a number",
+                f"pass x.dtype.type(n) beside x of dtype {dtype}, or list it in static_argnames",
+            )
     # The one that holds more of the other's values: floats before ints before bools, then by width.
     wider = max(a.dtype, b.dtype, key=lambda d: (dtypes.is_float(d), d.kind in "iu", d.itemsize))
     return DTypeError(
