@@ -18,7 +18,7 @@ from pyeffect_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from pyeffect_torch.core.op import Shape
 from pyeffect_torch.ops.base import describe, operand, require_float
 from pyeffect_torch.ops.pieces import pad_general
-from pyeffect_torch.ops.shape import reshape
+from pyeffect_torch.ops.shape import reshape, transpose
 from pyeffect_torch.ops.sliding import PerAxis, check_fit, per_axis, with_batch
 from pyeffect_torch.ops.windows import window, window_count
 
@@ -49,13 +49,18 @@ class _Windows:
 
     @property
     def offsets(self) -> Shape:
-        """The axes of the windows' offsets, counted from the end."""
-        return tuple(range(-len(self.kernel), 0))
+        """The axes of the windows' offsets."""
+        return tuple(range(len(self.kernel)))
 
     def of(self, x: Array) -> Array:
-        """The windows of a padded array [n, c, ..]: their offsets are the last axes."""
-        axes = tuple(range(2, 2 + len(self.kernel)))
-        return window(x, axes, self.kernel, self.strides, self.dilations)
+        """The windows of a padded array [n, c, ..], with their offsets in front.
+
+        Gradients compute with arrays of this shape: it is the long axes that should be innermost.
+        """
+        count = len(self.kernel)
+        windows = window(x, tuple(range(2, 2 + count)), self.kernel, self.strides, self.dilations)
+        rank = len(windows.shape)
+        return transpose(windows, (*range(rank - count, rank), *range(rank - count)))
 
 
 def _place(

@@ -30,7 +30,7 @@ pub const Group = struct {
     }
 
     /// The offsets of `out.len` indices from `first` on, walked without divisions.
-    fn fill(group: Group, first: u64, out: []i64) void {
+    pub fn fill(group: Group, first: u64, out: []i64) void {
         if (out.len == 0) return;
         var index: [2 * rank_max]u64 = undefined;
         var rest = first;

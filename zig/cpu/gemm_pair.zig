@@ -18,7 +18,7 @@ pub fn panel(view: gemm_pack.View, piece: gemm_pack.Piece, k_elements: u64, dst:
     assert(piece.lane_count <= piece.width);
     const source: [*]const u16 = @ptrCast(@alignCast(view.base));
     var offsets: [shapes.cols_max]i64 = undefined;
-    for (0..piece.lane_count) |i| offsets[i] = view.lane.offset(piece.lane_start + i);
+    view.lane.fill(piece.lane_start, offsets[0..piece.lane_count]);
     var uniform = view.lane.rank == 1 and view.lane.inner() == 1;
     if (view.depth.rank > 1) uniform = false;
     const stride = view.depth.inner();
@@ -113,11 +113,17 @@ fn gather(
     dst: [*]u32,
 ) void {
     const source: [*]const u16 = @ptrCast(@alignCast(view.base));
+    var depths: [128]i64 = undefined;
     for (0..piece.depth_count) |p| {
+        const in_table = 2 * p % depths.len;
         const k = 2 * (piece.depth_start + p);
-        const low = at(u16, source, view.depth.offset(k));
+        if (in_table == 0) {
+            const left = @min(k_elements - k, 2 * (piece.depth_count - p));
+            view.depth.fill(k, depths[0..@min(left, depths.len)]);
+        }
+        const low = at(u16, source, depths[in_table]);
         const full = k + 1 < k_elements;
-        const high = at(u16, source, view.depth.offset(if (full) k + 1 else k));
+        const high = if (full) at(u16, source, depths[in_table + 1]) else low;
         const to = dst + p * piece.width;
         for (0..piece.lane_count) |i| {
             const second = if (full) at(u16, high, offsets[i])[0] else 0;
