@@ -208,14 +208,14 @@ def pairs(count: int) -> tuple[NumpyArray, NumpyArray]:
 # --- errors
 
 
+@np.errstate(over="ignore", invalid="ignore")  # infinities are told apart below
 def ulp_errors(got: NumpyArray, want: NumpyArray, size: NumpyArray) -> NumpyArray:
     """How far float32 results are from float64 ones, in units of the last place of `size`.
 
     Infinite where one is NaN and the other is not, or an infinity has no large neighbour.
     """
     largest = float(np.finfo(np.float32).max)
-    with np.errstate(over="ignore"):
-        rounded = want.astype(np.float32)
+    rounded = want.astype(np.float32)
     _, exponent = np.frexp(np.clip(np.abs(size), 2.0**-126, largest))
     unit = np.ldexp(1.0, exponent - 24)
     wide = got.astype(np.float64)
