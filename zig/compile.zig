@@ -11,6 +11,7 @@ const diagnostic_file = @import("diagnostic.zig");
 const failure = @import("runtime/failure.zig");
 const fold = @import("pass/fold.zig");
 const fuse = @import("pass/fuse.zig");
+const hoist = @import("pass/hoist.zig");
 const ir = @import("ir.zig");
 const kernel_table = @import("cpu/kernel_table.zig");
 const lower = @import("lower.zig");
@@ -19,6 +20,7 @@ const op = @import("op.zig");
 const os = @import("os.zig");
 const plans = @import("plan.zig");
 const rematerialise = @import("pass/rematerialise.zig");
+const trim = @import("pass/trim.zig");
 const verify = @import("verify.zig");
 const wire = @import("wire.zig");
 const modules = @import("compile_blocks.zig");
@@ -30,6 +32,8 @@ const Program = ir.Program;
 pub const Options = struct {
     /// False: every instruction its own kernel, nothing merged or folded.
     optimize: bool = true,
+    /// Whether what the passes made is verified again, as tests and the fuzzer do.
+    verify_passes: bool = false,
     kernels: kernel_table.Choice,
     control: *Control,
 };
@@ -139,6 +143,7 @@ fn compileProgram(
         .clock = clock,
     };
     if (options.optimize) try c.rewrite();
+    if (options.verify_passes) try c.verifyAgain();
     try c.module.markCarries(scratch);
     const is_run = try c.module.findRun(scratch);
     const planned = try kept.alloc(plans.Plan, original.blocks.len);
@@ -167,10 +172,37 @@ const Compiler = struct {
         try c.clock.done("canonicalise", module.instructionCount());
         for (module.programs) |*program| program.* = try cse.run(c.scratch, program);
         try c.clock.done("cse", module.instructionCount());
+        if (module.programs.len > 1) try c.rewriteBlocks();
         for (module.programs) |*program| {
             program.* = try fold.run(c.scratch, program, c.options.kernels, c.e);
         }
         try c.clock.done("fold", module.instructionCount());
+    }
+
+    fn verifyAgain(c: *Compiler) Failure!void {
+        var diagnostic: diagnostic_file.Diagnostic = .{};
+        for (c.module.programs, 0..) |*program, n| {
+            verify.verifyOne(c.scratch, program, c.module.programs[0..n], &diagnostic) catch |f| {
+                switch (f) {
+                    error.OutOfMemory => return error.OutOfMemory,
+                    error.InvalidProgram => std.debug.panic("program {d}, {f}", .{ n, diagnostic }),
+                }
+            };
+        }
+    }
+
+    /// What looks at blocks and the instructions that run them together.
+    fn rewriteBlocks(c: *Compiler) Failure!void {
+        const module = &c.module;
+        try trim.run(c.scratch, module);
+        try c.clock.done("trim", module.instructionCount());
+        try hoist.run(c.scratch, module);
+        try c.clock.done("hoist", module.instructionCount());
+        // Captures may have lost their last reader, and what left two blocks may be the same.
+        try trim.run(c.scratch, module);
+        try c.clock.done("trim", module.instructionCount());
+        for (module.programs) |*program| program.* = try cse.run(c.scratch, program);
+        try c.clock.done("cse", module.instructionCount());
     }
 
     /// The plan of one program; those of the blocks it runs are in `planned`.

@@ -16,6 +16,9 @@ pub const Origin = struct {
     source: u32,
 };
 
+/// An instruction of a program of the module.
+pub const Site = struct { program: usize, instruction: ir.InstructionId };
+
 pub const Module = struct {
     original: *const Program,
     /// The blocks in order, then the root. While passes work on them, `sources` holds the number
@@ -86,6 +89,34 @@ pub const Module = struct {
 
     fn order(number: u32, start: u32) std.math.Order {
         return std.math.order(number, start);
+    }
+
+    /// By block: the only instruction that runs it, if its other blocks are run by it only too.
+    /// Such a block may be changed together with the instruction.
+    pub fn findSites(m: *const Module, gpa: Allocator) Allocator.Error![]?Site {
+        const sites = try gpa.alloc(?Site, m.programs.len);
+        @memset(sites, null);
+        const counts = try gpa.alloc(u32, m.programs.len);
+        @memset(counts, 0);
+        const is_run = try m.findRun(gpa);
+        for (m.programs, is_run, 0..) |*program, counted, n| {
+            if (!counted) continue;
+            for (0..program.instructionCount()) |i| {
+                var numbers = program.blockNumbers(.at(i));
+                while (numbers.next()) |k| {
+                    counts[@intCast(k)] += 1;
+                    sites[@intCast(k)] = .{ .program = n, .instruction = .at(i) };
+                }
+            }
+        }
+        for (m.blocks(), 0..) |_, k| {
+            const site = sites[k] orelse continue;
+            var numbers = m.programs[site.program].blockNumbers(site.instruction);
+            while (numbers.next()) |other| if (counts[@intCast(other)] != 1) {
+                sites[k] = null;
+            };
+        }
+        return sites;
     }
 
     /// Lets bodies write carries over what they read: like donated inputs, as far as a body has the

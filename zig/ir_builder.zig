@@ -71,6 +71,13 @@ pub const Builder = struct {
     /// A program with the inputs, types and locations of `source` and no instruction yet. Input
     /// numbers and `TypeId`s stay the same.
     pub fn initFrom(arena: Allocator, source: *const Program) Allocator.Error!Builder {
+        var b: Builder = try .initBare(arena, source);
+        for (0..source.inputs.len) |i| _ = try b.keepInput(.at(i));
+        return b;
+    }
+
+    /// As `initFrom` without the inputs, which `keepInput` and `addInput` then give.
+    pub fn initBare(arena: Allocator, source: *const Program) Allocator.Error!Builder {
         var b: Builder = .init(arena);
         b.source = source;
         b.locations = source.locations;
@@ -86,10 +93,16 @@ pub const Builder = struct {
         try b.values.ensureTotalCapacity(arena, source.valueCount());
         b.remap = try arena.alloc(Value, source.valueCount());
         @memset(b.remap, .none);
-        for (source.inputs, 0..) |input, i| {
-            b.remap[i] = try b.addInput(source.value_types[i], input);
-        }
         return b;
+    }
+
+    /// Input `i` of `source` becomes the next one here.
+    pub fn keepInput(b: *Builder, i: ir.InputId) Allocator.Error!Value {
+        const source = b.source.?;
+        const v = source.inputValue(i);
+        const kept = try b.addInput(source.typeId(v), source.inputs[i.index()]);
+        b.remap[v.index()] = kept;
+        return kept;
     }
 
     pub fn internType(b: *Builder, dtype: DType, dims: []const i64) Allocator.Error!TypeId {
@@ -125,7 +138,8 @@ pub const Builder = struct {
         return b.addLiteralUnaligned(t, bytes);
     }
 
-    fn addLiteralUnaligned(b: *Builder, t: TypeId, bytes: []const u8) Allocator.Error!Value {
+    /// As `addLiteral`, of bytes that a program holds already.
+    pub fn addLiteralUnaligned(b: *Builder, t: TypeId, bytes: []const u8) Allocator.Error!Value {
         const literal: u32 = @intCast(b.literals.items.len);
         try b.literals.append(b.arena, bytes);
         return b.addValue(t, literal);
@@ -155,6 +169,11 @@ pub const Builder = struct {
         for (instruction.operands) |v| assert(v.index() < first.index());
         for (instruction.result_types) |t| _ = try b.addValue(t, not_literal);
         return first;
+    }
+
+    /// The value k behind the first result of an instruction.
+    pub fn resultOf(first: Value, k: usize) Value {
+        return @fromBackingInt(@intCast(@as(u32, @intCast(first.index() + k))));
     }
 
     /// What a value of `source` has become. A literal is taken over when it is first asked for.

@@ -31,7 +31,7 @@ pub fn verify(scratch: Allocator, p: *const ir.Program, diagnostic: *Diagnostic)
 }
 
 /// A program or a block, which may run `blocks`.
-fn verifyOne(
+pub fn verifyOne(
     scratch: Allocator,
     p: *const ir.Program,
     blocks: []const ir.Program,

@@ -106,6 +106,7 @@ pub const Executor = struct {
         var details: abi.Error = .{};
         return compile.compile(gpa, bytes, .{
             .optimize = optimize,
+            .verify_passes = true,
             .kernels = x.kernels,
             .control = &control,
         }, &details) catch |failure| switch (failure) {
