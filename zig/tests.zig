@@ -1,6 +1,7 @@
 //! Collects the tests of every file. `tests/test_tidy.py` fails if one is missing.
 
 test {
+    _ = @import("compile_control_test.zig");
     _ = @import("compile_test.zig");
     _ = @import("control_test.zig");
     _ = @import("core_test.zig");
@@ -64,6 +65,7 @@ test {
     _ = @import("runtime/workspace.zig");
     _ = @import("shape.zig");
     _ = @import("verify.zig");
+    _ = @import("verify_control_test.zig");
     _ = @import("verify_test.zig");
     _ = @import("wire.zig");
     _ = @import("wire_fuzz_generate.zig");

@@ -1,0 +1,185 @@
+//! Compiling programs with blocks: what leaves a loop, what is removed, what is written in place.
+const std = @import("std");
+const testing = std.testing;
+const abi_types = @import("abi_types.zig");
+const compile = @import("compile.zig");
+const ir = @import("ir.zig");
+const ir_builder = @import("ir_builder.zig");
+const kernel_table = @import("cpu/kernel_table.zig");
+const plans = @import("plan.zig");
+const wire_encode = @import("wire_encode.zig");
+const Allocator = std.mem.Allocator;
+const Builder = ir.Builder;
+const Control = @import("runtime/control.zig").Control;
+const Maker = @import("control_maker.zig").Maker;
+const Program = ir.Program;
+const attrWords = ir_builder.attrWords;
+
+fn compiled(gpa: Allocator, program: *const Program, optimize: bool) !plans.Plan {
+    var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
+    defer arena_state.deinit();
+    const bytes = try wire_encode.encode(arena_state.allocator(), program);
+    return compileBytes(gpa, bytes, optimize);
+}
+
+fn compileBytes(gpa: Allocator, bytes: []const u8, optimize: bool) !plans.Plan {
+    var control: Control = .{};
+    var e: abi_types.Error = .{};
+    return compile.compile(gpa, bytes, .{
+        .optimize = optimize,
+        .verify_passes = true,
+        .kernels = kernel_table.choose(),
+        .control = &control,
+    }, &e);
+}
+
+fn compileOnce(gpa: Allocator, bytes: []const u8, optimize: bool) !void {
+    var plan = try compileBytes(gpa, bytes, optimize);
+    plan.deinit();
+}
+
+/// The only scan of a plan.
+fn scanOf(plan: *const plans.Plan) *const plans.Scan {
+    for (plan.controls) |*control| if (control.* == .scan) return &control.scan;
+    @panic("no scan");
+}
+
+/// Two scans inside each other; the inner body adds w @ w + exp(w) to its carry, w captured.
+fn invariant(arena: Allocator) !Program {
+    const dims = [_]i64{ 4, 4 };
+    var inner: Maker = .init(arena);
+    const w = try inner.input(.f32, &dims);
+    const c = try inner.input(.f32, &dims);
+    const square = try inner.b.emit(.{
+        .code = .dot_general,
+        .operands = &.{ w, w },
+        .attrs = try attrWords(arena, .dot_general, .{
+            .lhs_contract = &.{1},
+            .rhs_contract = &.{0},
+            .lhs_batch = &.{},
+            .rhs_batch = &.{},
+        }),
+        .result_types = &.{inner.b.typeId(w)},
+    });
+    const power = try inner.plain(.exp, &.{w}, w);
+    const sum = try inner.plain(.add, &.{ square, power }, w);
+    const next = try inner.plain(.add, &.{ c, sum }, c);
+    var outer: Maker = .init(arena);
+    const v = try outer.input(.f32, &dims);
+    const d = try outer.input(.f32, &dims);
+    const after = try outer.scan(&.{ v, d }, .{ .captures = 1, .length = 3 }, &.{d});
+    var m: Maker = .init(arena);
+    m.b.blocks = try arena.dupe(Program, &.{
+        try inner.finish(&.{next}),
+        try outer.finish(&.{after}),
+    });
+    const x = try m.input(.f32, &dims);
+    const y = try m.input(.f32, &dims);
+    const counts: Maker.Counts = .{ .body = 1, .captures = 1, .length = 5 };
+    return m.finish(&.{try m.scan(&.{ x, y }, counts, &.{y})});
+}
+
+test "compile: what depends on captures alone leaves all loops" {
+    var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
+    defer arena_state.deinit();
+    const program = try invariant(arena_state.allocator());
+    var plan = try compiled(testing.allocator, &program, true);
+    defer plan.deinit();
+    // In front: the product, then exp and sum as one region. Inside: one addition.
+    try testing.expectEqual(@as(usize, 3), plan.instructions.len);
+    try testing.expectEqual(kernel_table.Kernel.dot, plan.instructions[0].kernel);
+    try testing.expectEqual(@as(u32, 1), plan.instructions[0].block);
+    try testing.expectEqual(@as(u32, 0), plan.instructions[0].origin);
+    try testing.expectEqual(@as(usize, 1), plan.blocks[1].instructions.len);
+    try testing.expectEqual(@as(usize, 1), plan.blocks[0].instructions.len);
+    try testing.expectEqual(@as(u32, 3), plan.blocks[0].instructions[0].pointer_count);
+    try testing.expectEqual(@as(u32, 1), scanOf(&plan).capture_count);
+    var naive = try compiled(testing.allocator, &program, false);
+    defer naive.deinit();
+    try testing.expectEqual(@as(usize, 4), naive.blocks[0].instructions.len);
+}
+
+/// A scan of which only the second carry is used: carries a (feeds only itself), b, and k (handed
+/// on as it is and added to b); stacks read: one for a, one for b; written: one of each.
+fn wasteful(arena: Allocator) !Program {
+    var body: Maker = .init(arena);
+    const unused = try body.input(.f32, &.{2});
+    const a = try body.input(.f32, &.{2});
+    const b = try body.input(.f32, &.{2});
+    const k = try body.input(.f32, &.{2});
+    const x = try body.input(.f32, &.{2});
+    const y = try body.input(.f32, &.{2});
+    _ = unused;
+    const ax = try body.plain(.multiply, &.{ a, x }, a);
+    const by = try body.plain(.multiply, &.{ b, y }, b);
+    const next = try body.plain(.add, &.{ by, k }, b);
+    var m: Maker = .init(arena);
+    m.b.blocks = try arena.dupe(Program, &.{try body.finish(&.{ ax, next, k, ax, by })});
+    const v = try m.input(.f32, &.{2});
+    const s = try m.input(.f32, &.{ 4, 2 });
+    const negated = try m.plain(.negative, &.{s}, s);
+    const counts: Maker.Counts = .{ .captures = 1, .carries = 3, .length = 4 };
+    const first = try m.scan(&.{ v, v, v, v, negated, s }, counts, &.{ v, v, v, s, s });
+    return m.finish(&.{ Builder.resultOf(first, 1), Builder.resultOf(first, 2) });
+}
+
+test "compile: unused results, operands and carries go, and a constant carry is a capture" {
+    var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
+    defer arena_state.deinit();
+    const program = try wasteful(arena_state.allocator());
+    var plan = try compiled(testing.allocator, &program, true);
+    defer plan.deinit();
+    const scan = scanOf(&plan);
+    try testing.expectEqual(@as(u32, 1), scan.capture_count);
+    try testing.expectEqual(@as(usize, 1), scan.carries.len);
+    try testing.expectEqual(@as(usize, 1), scan.reads.len);
+    try testing.expectEqual(@as(usize, 0), scan.writes.len);
+    try testing.expectEqual(@as(usize, 1), plan.blocks[0].instructions.len);
+    // The scan, and the copy of the constant carry; the negation has nobody to read it.
+    try testing.expectEqual(@as(usize, 2), plan.instructions.len);
+}
+
+/// A carry whose elements are set one by one, and one that is swapped with another.
+fn updates(arena: Allocator) !Program {
+    var body: Maker = .init(arena);
+    const array = try body.input(.f32, &.{64});
+    const p = try body.input(.f32, &.{2});
+    const q = try body.input(.f32, &.{2});
+    const starts = try body.input(.i64, &.{1});
+    const element = try body.input(.f32, &.{1});
+    const set = try body.plain(.dynamic_update_slice, &.{ array, element, starts }, array);
+    var m: Maker = .init(arena);
+    m.b.blocks = try arena.dupe(Program, &.{try body.finish(&.{ set, q, p })});
+    const x = try m.input(.f32, &.{64});
+    const y = try m.input(.f32, &.{2});
+    const positions = try m.input(.i64, &.{ 8, 1 });
+    const elements = try m.input(.f32, &.{ 8, 1 });
+    const counts: Maker.Counts = .{ .carries = 3, .length = 8 };
+    const first = try m.scan(&.{ x, y, y, positions, elements }, counts, &.{ x, y, y });
+    return m.finish(&.{ first, Builder.resultOf(first, 1), Builder.resultOf(first, 2) });
+}
+
+test "compile: a carry is updated in place, of two that change places one" {
+    var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
+    defer arena_state.deinit();
+    const program = try updates(arena_state.allocator());
+    for ([_]bool{ false, true }) |optimize| {
+        var plan = try compiled(testing.allocator, &program, optimize);
+        defer plan.deinit();
+        const carries = scanOf(&plan).carries;
+        try testing.expect(carries[0].in_place);
+        try testing.expect(carries[1].in_place != carries[2].in_place);
+    }
+}
+
+test "compile: every allocation may fail without a leak, with blocks too" {
+    var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
+    defer arena_state.deinit();
+    const arena = arena_state.allocator();
+    const programs = [_]Program{ try invariant(arena), try wasteful(arena), try updates(arena) };
+    for (&programs) |*program| for ([_]bool{ true, false }) |optimize| {
+        const bytes = try wire_encode.encode(arena, program);
+        const arguments = .{ @as([]const u8, bytes), optimize };
+        try testing.checkAllAllocationFailures(testing.allocator, compileOnce, arguments);
+    };
+}
