@@ -54,7 +54,7 @@ def interpolate(x: Any, extents: Any, ratios: Any, align: bool) -> Any:
 
 
 @pytest.mark.parametrize("align", [False, True])
-@pytest.mark.parametrize("size", [(6, 8), (3, 4), (5, 7), (2, 1), (1, 9)])
+@pytest.mark.parametrize("size", [(6, 8), (9, 20), (3, 4), (5, 7), (2, 1), (1, 9)])
 def test_bilinear(size: Any, align: bool) -> None:
     x = draw(2, 2, 3, 4)
     got = et.nn.upsample(x, size=size, mode="bilinear", align_corners=align)
@@ -63,7 +63,7 @@ def test_bilinear(size: Any, align: bool) -> None:
     np.testing.assert_allclose(got.numpy(), want, rtol=0, atol=16 * 2.0**-52)
 
 
-@pytest.mark.parametrize("scale", [2, 1.5, 0.5, 2.6])
+@pytest.mark.parametrize("scale", [1, 2, 3, 1.5, 0.5, 2.6])
 def test_linear_by_a_factor(scale: float) -> None:
     x = draw(2, 3, 7)
     extent = math.floor(7 * scale)
