@@ -71,16 +71,27 @@ def reverse(
 def dependents(nodes: Sequence[Array], ends: set[int]) -> set[int]:
     """Return the serials of `ends` and of the differentiable nodes that depend on them."""
     depends = set(ends)
+    outputs: dict[int, Sequence[int]] = {}  # of regions that tell theirs apart: which depend
     for node in nodes:
         dtype = node.dtype
         if dtype is not None and dtype not in FLOATS:
             continue
-        if type(node.op.derivative) is Nondiff and node.op is not OUT:
+        rule = node.op.derivative
+        if type(rule) is Nondiff and node.op is not OUT:
             continue
         for array in node.inputs:
             if array.serial in depends:
-                depends.add(node.serial)
                 break
+        else:
+            continue
+        if type(rule) is Region and rule.depends is not None:
+            given = [int(array.serial in depends) for array in node.inputs]
+            outputs[node.serial] = rule.depends(node, given, True)
+        elif node.op is OUT:
+            known = outputs.get(node.inputs[0].serial)
+            if known is not None and not known[node.params]:
+                continue
+        depends.add(node.serial)
     return depends
 
 

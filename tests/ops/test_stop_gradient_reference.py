@@ -35,6 +35,19 @@ def test_no_derivative_passes_in_any_mode_or_order() -> None:
     assert float(et.grad(lambda x: et.jvp(f, (x,), (1.0,))[1])(3.0)) == 0.0
 
 
+def test_what_it_stops_needs_no_derivative() -> None:
+    """Reverse mode does not enter what is behind it: a while_loop has no reverse mode."""
+
+    def grown(value: Any, beside: Any) -> Any:
+        return et.while_loop(lambda c: c[0] < 100, lambda c: (c[0] * 2, c[1]), (value, beside))[0]
+
+    assert float(et.grad(lambda x: x * grown(et.stop_gradient(x), 1.0))(3.0)) == 192.0
+    # The other part of the carry depends on x, but is not what is used.
+    assert float(et.grad(lambda x: x * grown(et.stop_gradient(x), x))(3.0)) == 192.0
+    ir = str(et.make_ir(et.grad(lambda x: x * et.sin(et.stop_gradient(x))))(3.0))
+    assert "sin" in ir and "cos" not in ir
+
+
 def test_it_is_batched_and_compiled() -> None:
     f = et.jit(et.vmap(et.grad(lambda x: et.sum(x * et.stop_gradient(x)))))
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
