@@ -10,11 +10,15 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
+from pyeffect_torch.core import dtypes
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.dtypes import DTypeLike
-from pyeffect_torch.core.errors import ArgumentError
+from pyeffect_torch.core.errors import ArgumentError, ShapeError
 from pyeffect_torch.ops import constructors, random
 from pyeffect_torch.ops.base import shape_of
+from pyeffect_torch.ops.matrices import diagonals, row, turned
+from pyeffect_torch.ops.qr import qr
+from pyeffect_torch.ops.selection import cast, where
 
 __all__ = [
     "constant",
@@ -24,6 +28,7 @@ __all__ = [
     "lecun_uniform",
     "normal",
     "ones",
+    "orthogonal",
     "truncated_normal",
     "uniform",
     "xavier_normal",
@@ -179,3 +184,30 @@ def lecun_normal(key: Any, shape: Any, dtype: DTypeLike = "float32") -> Array:
     fan, _ = _fans("lecun_normal", shape)
     deviation = _deviation("lecun_normal", fan, 1.0) / _TRUNCATED_DEVIATION
     return truncated_normal(key, shape, dtype, stddev=deviation)
+
+
+def orthogonal(key: Any, shape: Any, dtype: DTypeLike = "float32", *, gain: float = 1.0) -> Array:
+    """Return `gain` times a random matrix with orthonormal rows, or columns if those are fewer.
+
+    The rows are the first axis, the columns all others. It is evenly distributed among all such
+    matrices.
+
+    Raises:
+        ShapeError: fewer than two axes.
+
+    Reference: Saxe, McClelland, Ganguli, "Exact solutions to the nonlinear dynamics of learning in
+    deep linear neural networks", 2014; for the signs: Mezzadri, "How to generate random matrices
+    from the classical compact groups", 2007, section 5.
+    """
+    found = random.floating("orthogonal", dtype)
+    extents = shape_of("orthogonal", shape)
+    if len(extents) < 2:
+        raise ShapeError(
+            f"orthogonal: shape {list(extents)} is that of no matrix", "pass two or more axes"
+        )
+    rows, columns = extents[0], math.prod(extents[1:])
+    longer, shorter = max(rows, columns), min(rows, columns)
+    drawn = cast(random.normal(key, (longer, shorter), found), dtypes.accumulator(found))
+    q, r = qr(drawn)
+    q = where(row(diagonals(r)) < 0, -q, q) * gain
+    return cast(q if rows >= columns else turned(q), found).reshape(extents)

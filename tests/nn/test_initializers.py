@@ -82,6 +82,22 @@ def test_shapes_without_two_axes_are_legal(name: str) -> None:
         assert getattr(initializers, name)(et.random.key(0), shape).numpy().shape == shape
 
 
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 2, 3), (4, 4), (0, 3)])
+def test_orthogonal_rows_or_columns(shape: tuple[int, ...]) -> None:
+    made = initializers.orthogonal(et.random.key(2), shape, "float64", gain=2.0).numpy()
+    matrix = made.reshape(shape[0], -1) / 2 if made.size else made
+    small = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    # Each element of the product is a sum of at most 6 products of elements below 1.
+    np.testing.assert_allclose(small @ small.T, np.eye(len(small)), rtol=0, atol=64 * 2.0**-52)
+
+
+def test_orthogonal_matrices_have_no_preferred_signs() -> None:
+    keys = et.random.split(et.random.key(5), 400)
+    first = et.vmap(lambda key: initializers.orthogonal(key, (3, 3)))(keys).numpy()
+    # Each element has mean 0 and variance 1/3.
+    assert np.abs(first.mean(0)).max() < 5 * math.sqrt(1 / 3 / 400)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -92,3 +108,8 @@ def test_shapes_without_two_axes_are_legal(name: str) -> None:
 def test_messages(call: Any, words: str) -> None:
     with pytest.raises(et.errors.ArgumentError, match=words):
         call(et.random.key(0))
+
+
+def test_orthogonal_needs_a_matrix() -> None:
+    with pytest.raises(et.errors.ShapeError, match=r"orthogonal: shape \[3\] is that of no matrix"):
+        initializers.orthogonal(et.random.key(0), (3,))
