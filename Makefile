@@ -54,11 +54,13 @@ table: $(STAMPS)/dev $(STAMPS)/native ## run every op, measure each function: do
 interop: $(INTEROP)/stamp $(STAMPS)/native ## compare with JAX and PyTorch: random numbers, DLPack, einops
 	$(INTEROP)/bin/python tools/golden_jax.py --check
 	$(INTEROP)/bin/python tools/golden_jax_control.py --check
+	$(INTEROP)/bin/python tools/golden_examples.py --check
 	$(INTEROP)/bin/python -m pytest tests/interop tests/test_libraries.py
 
-fuzz: $(STAMPS)/dev ## feed FUZZ_COUNT (a million) mutated programs, and damaged files
+fuzz: $(STAMPS)/dev ## feed FUZZ_COUNT (a million) mutated programs, damaged files, random stacks of transforms
 	$(PY) hatch_build.py fuzz -- --count $(FUZZ_COUNT) --seed $(FUZZ_SEED)
 	$(PY) tools/fuzz_safetensors.py --seed $(FUZZ_SEED)
+	$(PY) -m tools.fuzz_compositions --seed $(FUZZ_SEED)
 
 wheel: $(STAMPS)/base ## build this machine's wheel into dist/
 	$(PY) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .

@@ -194,6 +194,29 @@ def test_reading_a_result_computes_what_others_wait_for() -> None:
     close(et.scan(lambda c, x: (c + x, None), 0.0, seen)[0], np.asarray(seen).sum())
 
 
+def test_what_only_a_body_captures_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+
+    def counted(targets: Any, *args: Any, **options: Any) -> Any:
+        kept.append(len(targets))
+        return encode(targets, *args, **options)
+
+    monkeypatch.setattr("pyeffect_torch.runtime.compute.encode", counted)
+
+    def f(x: Any) -> Any:
+        y = et.sin(x)  # captured by both loops, the inner one in the outer
+        inner = lambda c: et.scan(lambda d, t: (d + y * t, None), c, et.array(T))[0]  # noqa: E731
+        return et.scan(lambda c, _: (inner(c) * y, None), y, length=2)[0]
+
+    float(f(0.5))
+    float(et.grad(f)(0.5))
+    assert kept == [1, 1]
+    y = et.sin(0.5)
+    float(et.scan(lambda c, _: (c * y, None), 1.0, length=2)[0])
+    assert kept == [1, 1, 2]  # the caller holds it
+    assert y.state == "concrete"
+
+
 def test_a_scope_with_a_scan_of_which_one_result_is_read() -> None:
     with et.scope() as scope:
         last, seen = et.scan(lambda c, t: (et.sin(c) + t, c), 0.5, et.array(T))
@@ -233,6 +256,45 @@ def test_only_what_the_backward_pass_reads_is_stacked() -> None:
     assert forward == (1, 1, 2)
     assert backward[1:] == (2, 0)
     assert runs(compiled(f, et.spec((4, 4), "float32")), "tanh") == 6
+
+
+def test_a_region_of_which_one_result_is_the_same_in_every_step() -> None:
+    def f(x: Any) -> Any:
+        both = lambda u, v: (et.sin(u), v * v)  # noqa: E731 - a formula
+
+        def step(c: Any, _: Any) -> Any:
+            steady, moving = et.checkpoint(both)(x, c)
+            other, turning = et.cond(x > 0, both, lambda u, v: (u, v), x, c)
+            return (steady * moving + other * turning) * 0.5, None
+
+        return et.scan(step, x, length=2)[0]
+
+    def plain(x: Any) -> Any:
+        s = et.sin(x)
+        return s * (s * x * x) ** 2
+
+    close(f(0.7), plain(0.7))
+    close(et.grad(f)(0.7), et.grad(plain)(0.7))
+    close(et.grad(et.grad(f))(0.7), et.grad(et.grad(plain))(0.7), 64)
+
+
+def test_reductions_over_a_named_axis_inside_bodies() -> None:
+    def f(x: Any) -> Any:
+        def step(c: Any, t: Any) -> Any:
+            return c + t * et.psum(x * c, "rows"), et.pmax(c, "rows")
+
+        return et.scan(step, x, et.array(f32([1, 2])))
+
+    rows = f32([1.0, 2.0, -1.0])
+    c, seen = rows, []
+    for t in (1, 2):
+        seen.append(c.max())
+        c = c + t * (rows * c).sum()
+    last, most = et.vmap(f, axis_name="rows")(rows)
+    close(last, c)
+    close(most, [seen] * 3)
+    total = lambda r: et.vmap(lambda x: f(x)[0], axis_name="rows")(r).sum()  # noqa: E731
+    close(et.jvp(total, (rows,), (f32([1, 0, 0]),))[1], et.grad(total)(rows)[0])
 
 
 def test_what_nobody_reads_is_not_encoded() -> None:

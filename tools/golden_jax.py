@@ -159,12 +159,41 @@ def choices(key: Any) -> dict[str, Any]:
     }
 
 
+SHAPES = (0.01, 0.3, 1.0, 2.5, 40.0)
+"""Parameters of gamma distributions, written once more in `tests/test_random.py`."""
+
+
+def loops(key: Any) -> dict[str, Any]:
+    """Distributions that draw until a draw is accepted, of several variables, and a gradient."""
+    found: dict[str, Any] = {}
+    for d in ("float32", "float64"):
+        a = np.array(SHAPES, d)
+        covariance = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, 0.2], [0.0, 0.2, 3.0]], d)
+        draws = {
+            "gamma": random.gamma(key, a, dtype=d),
+            "loggamma": random.loggamma(key, a, dtype=d),
+            "gamma_rows": random.gamma(key, a, (2, 5), dtype=d),
+            "gamma_gradient": jax.grad(lambda v, d=d: random.gamma(key, v, dtype=d).sum())(a),
+            "loggamma_gradient": jax.grad(lambda v, d=d: random.loggamma(key, v, dtype=d).sum())(a),
+            "beta": random.beta(key, a, a[::-1], dtype=d),
+            "dirichlet": random.dirichlet(key, a[1:], (2,), dtype=d),
+            "multivariate_normal": random.multivariate_normal(
+                key, np.array([1.0, 2.0, 3.0], d), covariance, (2,), dtype=d
+            ),
+        }
+        for name, drawn in draws.items():
+            found.setdefault(name, {})[d] = hexes(drawn)
+    means = np.array([0.0, 0.5, 3.0, 9.99, 10.0, 55.5, 1e4], np.float32)
+    found["poisson"] = ints(random.poisson(key, means, (3, 7)))
+    return found
+
+
 def random_numbers() -> dict[str, Any]:
     """What `jax.random` draws from one seed."""
     key = random.key(SEED)
     note = "Drawn with partitionable threefry and 64-bit types on. Floats are hexadecimal."
     found = {"jax": jax.__version__, "seed": SEED, "note": note}
-    return {**found, **keys_and_bits(key), **distributions(key), **choices(key)}
+    return {**found, **keys_and_bits(key), **distributions(key), **choices(key), **loops(key)}
 
 
 def same(old: Any, new: Any) -> bool:

@@ -67,6 +67,8 @@ class Residuals:
         if node.op is OUT and node.serial not in masks:  # made by a rule, of a node of the body
             parts = masks.get(node.inputs[0].serial, [])
             return any(mask & self.moving for mask in parts)
+        if node.shape is None:  # it is read for the sake of a result that does not move
+            return False
         return bool(masks.get(node.serial, 0) & self.moving)
 
 

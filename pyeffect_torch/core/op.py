@@ -105,9 +105,9 @@ class Region:
     tangents; `reverse(node, cts, need)` one cotangent or None per input; `inline(node, inputs)`
     the outputs as ordinary nodes, for encoding (None: the op has an opcode of its own).
     `depends(node, masks, differentiable)` gives what each output depends on, a bit mask of formals,
-    from those of the inputs (None: every output depends on every input). An op whose opcode runs
-    nested programs says by `slim(node, used)` what is encoded when only the outputs `used` are, and
-    in `blocks` which attributes of the opcode are nested programs.
+    from those of the inputs (None: every output depends on every input). `slim(node, used)` says
+    what is encoded when only the outputs `used` are: what is left of the bodies must not read what
+    `depends` leaves out. `blocks` names the attributes of the opcode that are nested programs.
     """
 
     forward: Callable[

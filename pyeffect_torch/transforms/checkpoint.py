@@ -8,7 +8,6 @@ the forward pass.
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -76,19 +75,15 @@ def _batch(
 
 
 def _inline(node: Array, inputs: Sequence[Array]) -> Sequence[Array]:
-    if node.params.rules.recompute:
-        read = functools.reduce(operator.or_, node.params.body.deps(), 0)
-        numbers = [k for k in range(len(inputs)) if read >> k & 1]  # the others may be left out
-        behind = late.functions.barrier(*(inputs[k] for k in numbers))
-        replaced = dict(zip(numbers, behind, strict=True))
-        inputs = [replaced.get(k, array) for k, array in enumerate(inputs)]
+    if node.params.rules.recompute and inputs:
+        inputs = late.functions.barrier(*inputs)
     return regions.inline_body(node, inputs)
 
 
 CHECKPOINT: Op = declare(
     "checkpoint",
     infer=lambda inputs, params: params.types,
-    derivative=Region(_forward, _reverse, _inline, regions.body_depends),
+    derivative=Region(_forward, _reverse, _inline, regions.body_depends, regions.slim_body),
     batch=_batch,
     reference=None,
     domain=None,

@@ -169,7 +169,9 @@ def _vjp_batch(
 CUSTOM_VJP: Op = declare(
     "custom_vjp",
     infer=lambda inputs, params: params.types,
-    derivative=Region(_vjp_forward, _vjp_reverse, regions.inline_body),
+    derivative=Region(
+        _vjp_forward, _vjp_reverse, regions.inline_body, regions.body_depends, regions.slim_body
+    ),
     batch=_vjp_batch,
     reference=None,
     domain=None,
@@ -260,7 +262,9 @@ def _jvp_batch(
 CUSTOM_JVP: Op = declare(
     "custom_jvp",
     infer=lambda inputs, params: params.types,
-    derivative=Region(_jvp_forward, _jvp_reverse, regions.inline_body),
+    derivative=Region(
+        _jvp_forward, _jvp_reverse, regions.inline_body, regions.body_depends, regions.slim_body
+    ),
     batch=_jvp_batch,
     reference=None,
     domain=None,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pyeffect_torch.core import late
 from pyeffect_torch.core.array import LITERAL, Array, make, outputs, placeholder
 from pyeffect_torch.core.graph import Body
-from pyeffect_torch.core.op import MaybeArray, Op, Type
+from pyeffect_torch.core.op import MaybeArray, Op, Slim, Type
 from pyeffect_torch.transforms.batch import batch_walk, batched_form
 from pyeffect_torch.transforms.forward import forward
 from pyeffect_torch.transforms.reverse import reverse
@@ -85,12 +85,12 @@ def pruned(inputs: Sequence[Array], bodies: Sequence[Body]) -> tuple[list[Array]
     What only stands beside a result would still count as what it depends on: a tangent, say, of
     which the backward pass of a joint body needs nothing.
     """
-    used: set[int] = set()
-    for body in bodies:
-        used.update(array.serial for node in body.nodes for array in node.inputs)
-        used.update(root.serial for root in body.roots)
     formals = bodies[0].formals
-    keep = [k for k, formal in enumerate(formals) if formal.serial in used]
+    read = 0
+    for body in bodies:
+        for mask in body.deps():
+            read |= mask
+    keep = [k for k in range(len(formals)) if read >> k & 1]
     if len(keep) == len(formals):
         return list(inputs), tuple(bodies)
     chosen = [formals[k] for k in keep]
@@ -237,6 +237,14 @@ def inline_body(node: Array, inputs: Sequence[Array]) -> list[Array]:
     """The outputs of a region as ordinary nodes on `inputs`."""
     body: Body = node.params.body
     return body.inline(inputs)
+
+
+def slim_body(node: Array, used: Sequence[int]) -> Slim:
+    """What is inlined of a region that runs its body once (see `Region.slim`)."""
+    body: Body = node.params.body
+    roots = [body.roots[k] for k in used]
+    inputs, bodies = pruned(node.inputs, [Body(body.formals, roots, body.floor)])
+    return Slim(inputs, bodies, {}, used)
 
 
 def body_depends(node: Array, masks: Sequence[int], differentiable: bool) -> list[int]:

@@ -80,3 +80,23 @@ def test_a_jvp_rule_may_compare_what_a_checkpoint_gives() -> None:
         assert float(et.grad(f)(at)) == pytest.approx(slope, rel=1e-6)
         assert float(et.grad(et.grad(f))(at)) == pytest.approx(second, rel=1e-6)
         assert float(et.jit(et.grad(f))(at)) == pytest.approx(slope, rel=1e-6)
+
+
+def test_a_checkpoint_in_a_branch_is_encoded_without_what_is_not_read() -> None:
+    """A backward pass may leave out a tangent that the checkpoint in its branch still has."""
+    inner = et.checkpoint(et.sin)
+
+    def f(x: Any) -> Any:
+        return et.cond(x > 0.0, inner, lambda y: y * y, x)
+
+    def pushed(x: Any) -> Any:
+        return et.jvp(f, (x,), (x * x,))[1]
+
+    def pulled(x: Any) -> Any:
+        return et.vjp(pushed, x)[1](x)[0]
+
+    at = 0.7
+    slope = math.cos(at) * 2 * at - math.sin(at) * at * at  # of x * x * cos(x)
+    assert float(et.jit(pulled)(at)) == pytest.approx(slope * at, rel=1e-6)
+    second = 2 * math.cos(at) - 4 * at * math.sin(at) - at * at * math.cos(at)
+    assert float(et.grad(pulled)(at)) == pytest.approx(second * at + slope, rel=1e-6)

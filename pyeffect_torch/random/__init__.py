@@ -1,4 +1,8 @@
-"""Random numbers from explicit keys, as `et.random`; `pyeffect_torch.ops.random` has them."""
+"""Random numbers from explicit keys, as `et.random`.
+
+Keys, bits and most distributions are array functions (`pyeffect_torch.ops.random`, `.discrete`);
+what draws in loops, or in several variables, is here.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +21,30 @@ from pyeffect_torch.ops.random import (
     truncated_normal,
     uniform,
 )
+from pyeffect_torch.random.gamma import beta, gamma, loggamma
+from pyeffect_torch.random.multivariate import dirichlet, multivariate_normal
+from pyeffect_torch.random.poisson import poisson
 
 __all__ = [
     "bernoulli",
+    "beta",
     "bits",
     "categorical",
     "cauchy",
     "choice",
+    "dirichlet",
     "exponential",
     "fold_in",
+    "gamma",
     "gumbel",
     "key",
     "laplace",
+    "loggamma",
     "logistic",
+    "multivariate_normal",
     "normal",
     "permutation",
+    "poisson",
     "randint",
     "split",
     "truncated_normal",
