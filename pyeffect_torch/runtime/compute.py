@@ -26,7 +26,7 @@ from pyeffect_torch.core.array import (
 )
 from pyeffect_torch.core.dtypes import float32
 from pyeffect_torch.core.errors import ForeignHandleError
-from pyeffect_torch.core.graph import placeholders_of, settle, store
+from pyeffect_torch.core.graph import Body, placeholders_of, settle, store
 from pyeffect_torch.core.trace import read_error
 from pyeffect_torch.ops.base import operand
 from pyeffect_torch.runtime.base import REGISTERED, Runtime
@@ -46,12 +46,30 @@ def _external(nodes: Sequence[Array], base: int) -> list[Array]:
 def _edges(nodes: Sequence[Array]) -> dict[int, int]:
     """Return how often each node is an input inside the walk, by serial."""
     edges: dict[int, int] = {}
+    bodies: dict[int, Body] = {}
     for node in nodes:
         if node.buf is None:
             for array in node.inputs:
                 serial = array.serial
                 edges[serial] = edges.get(serial, 0) + 1
+            if node.op.multi:
+                _collect_bodies(node, bodies)
+    for body in bodies.values():  # what they capture they refer to as well
+        inside = (array for node in body.nodes for array in node.inputs)
+        for array in (*body.formals, *body.roots, *inside):
+            serial = array.serial
+            edges[serial] = edges.get(serial, 0) + 1
     return edges
+
+
+def _collect_bodies(node: Array, found: dict[int, Body]) -> None:
+    """Add the bodies of a region, and of regions in them; each once, however many share it."""
+    for body in getattr(node.params, "bodies", ()):
+        if id(body) not in found:
+            found[id(body)] = body
+            for inner in body.nodes:
+                if inner.op.multi:
+                    _collect_bodies(inner, found)
 
 
 def _calibrate() -> int:

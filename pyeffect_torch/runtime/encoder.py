@@ -22,6 +22,7 @@ from pyeffect_torch.core.array import (
     PLACEHOLDER,
     Array,
     deleted_error,
+    make,
 )
 from pyeffect_torch.core.errors import UnsupportedError
 from pyeffect_torch.core.graph import Body, settle
@@ -265,10 +266,9 @@ class Encoder:
         elif rule.inline is not None:
             before = source.set_override(node.src)
             try:
-                inlined = rule.inline(node, node.inputs)
+                outs = _inlined(node, rule, used)
             finally:
                 source.set_override(before)
-            outs = [inlined[k] for k in used]
             self.run(outs)
             found = {k: self.ref(out) for k, out in zip(used, outs, strict=True)}
         else:
@@ -367,6 +367,19 @@ class Encoder:
         leaf = base[code & 3] + (code >> 2)
         results = given + (inputs + scalars + len(self.literals))
         return np.where(given < 0, leaf, results).astype("<u4")
+
+
+def _inlined(node: Array, rule: Region, used: Sequence[int]) -> list[Array]:
+    """The outputs `used` of a region as ordinary nodes."""
+    assert rule.inline is not None
+    if rule.slim is None:
+        inlined = rule.inline(node, node.inputs)
+        return [inlined[k] for k in used]
+    slim = rule.slim(node, used)
+    types = tuple(node.params.types[k] for k in used)
+    params = node.params._replace(bodies=tuple(slim.bodies), types=types)
+    small = make(node.op, tuple(slim.inputs), params, None, None, 0, node.src)
+    return list(rule.inline(small, slim.inputs))
 
 
 def _no_kernel(node: Array) -> UnsupportedError:
