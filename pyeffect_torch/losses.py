@@ -18,10 +18,11 @@ from pyeffect_torch.ops.base import (
     require_float,
     require_integer,
 )
+from pyeffect_torch.ops.checks import NO_LABEL
 from pyeffect_torch.ops.index_base import index_operand
 from pyeffect_torch.ops.indexing import TAKE_ALONG_AXIS
 from pyeffect_torch.ops.normalization import widen
-from pyeffect_torch.ops.parameters import CHECK_NO_LABEL, MODE_STRICT, AlongParams
+from pyeffect_torch.ops.parameters import MODE_STRICT, AlongParams
 
 __all__ = [
     "binary_cross_entropy",
@@ -144,7 +145,7 @@ def _mean_of_active(losses: Array, labels: Array, ignore_index: int) -> Array:
     count = _f.sum(_f.cast(active, dtypes.int64))
     total = _f.sum(widen(losses))
     mean = _f.divide(total, _f.cast(_f.maximum(count, 1), total.dtype))
-    return _f.cast(_f.check(mean, _f.greater(count, 0), CHECK_NO_LABEL), losses.dtype)
+    return _f.cast(_f.check(mean, _f.greater(count, 0), NO_LABEL), losses.dtype)
 
 
 def nll(

@@ -23,6 +23,7 @@ from pyeffect_torch.api.signatures import (
     Entry,
     Last,
     Stats,
+    call_with_statics,
     key_of,
     split_statics,
 )
@@ -45,6 +46,7 @@ from pyeffect_torch.core.graph import live_leaf, placeholders_of
 from pyeffect_torch.core.printer import IR
 from pyeffect_torch.core.trace import frames, leak_error, trace
 from pyeffect_torch.ops.base import operand
+from pyeffect_torch.runtime import finite
 from pyeffect_torch.runtime.base import REGISTERED, Executable, Runtime
 from pyeffect_torch.runtime.compute import compute_arrays
 from pyeffect_torch.runtime.encode import encode
@@ -187,17 +189,6 @@ class Compiled:
                 self._cache.move_to_end(key)
             return entry
 
-    def _call(self, statics: Any, dynamic: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        if not statics:
-            return self.f(*dynamic, **kwargs)
-        plain = {n: v.value if isinstance(v, Constant) else v for n, _, v in statics}
-        by_position = {name: value for name, value in plain.items() if isinstance(name, int)}
-        named = {name: value for name, value in plain.items() if isinstance(name, str)}
-        rest = iter(dynamic)
-        count = len(by_position) + len(dynamic)
-        args = [by_position[i] if i in by_position else next(rest) for i in range(count)]
-        return self.f(*args, **named, **kwargs)
-
     # --- tracing
 
     def _miss(
@@ -253,7 +244,7 @@ class Compiled:
         def call(arguments: Sequence[Array]) -> tuple[Sequence[Array], Any]:
             value = tree.unflatten(structure, arguments)
             dynamic, kwargs = value if has_kwargs else (value, {})
-            result = self._call(statics, dynamic, kwargs)
+            result = call_with_statics(self.f, statics, dynamic, kwargs)
             flat, spec = tree.flatten(result)
             out_structure.append(spec)
             return [operand(f"jit({self.name})", leaf) for leaf in flat], spec
@@ -342,9 +333,11 @@ class Compiled:
                 ),
                 key=0 if entry.uses_key else None,
                 nodes=entry.traced.body.nodes,
+                checks=entry.checks,
             )
             encoded = time.perf_counter()
-            executable = runtime.executable(program, self.optimize)
+            optimize = self.optimize and entry.checks is None
+            executable = runtime.executable(program, optimize)
             if program.captured:
                 executable = executable.bind(
                     [array.buf for array in program.captured], program.formal_count
@@ -357,6 +350,9 @@ class Compiled:
     def _execute(
         self, entry: Entry, leaves: list[Array], runtime: Runtime, dynamic: Sequence[Any]
     ) -> Any:
+        checks = finite.current()
+        if checks is not None:
+            entry = entry.looking_for(checks)
         executable = entry.executable or self._prepare(entry, runtime, dynamic)
         program = entry.program
         assert program is not None

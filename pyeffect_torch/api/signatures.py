@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from pyeffect_torch.core.errors import ArgumentError
 from pyeffect_torch.core.flattener import Flattener
 from pyeffect_torch.core.trace import Trace
 from pyeffect_torch.runtime.base import Executable, Runtime
+from pyeffect_torch.runtime.finite import Mode
 from pyeffect_torch.runtime.wire import Program
 
 _EITHER: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -31,6 +32,17 @@ class Entry:
     executable: Executable | None = None
     flatten: Flattener | None = None
     lock: threading.Lock = field(default_factory=forks.lock)
+    checks: Mode | None = None
+    checked: dict[Mode, Entry] = field(default_factory=dict)
+
+    def looking_for(self, checks: Mode) -> Entry:
+        """Return the same trace, to be compiled with checks."""
+        with self.lock:
+            found = self.checked.get(checks)
+            if found is None:
+                found = Entry(self.traced, self.structure, self.uses_key, self.live, checks=checks)
+                self.checked[checks] = found
+            return found
 
 
 @dataclass(slots=True, eq=False)
@@ -121,6 +133,21 @@ def split_statics(
     dynamic = tuple(arg for index, arg in enumerate(args) if index not in numbers)
     rest = {k: v for k, v in kwargs.items() if k not in argnames}
     return dynamic, rest, typed
+
+
+def call_with_statics(
+    f: Callable[..., Any], statics: Any, dynamic: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    """Call `f` with the arguments that `split_statics` separated."""
+    if not statics:
+        return f(*dynamic, **kwargs)
+    plain = {n: v.value if isinstance(v, Constant) else v for n, _, v in statics}
+    by_position = {name: value for name, value in plain.items() if isinstance(name, int)}
+    named = {name: value for name, value in plain.items() if isinstance(name, str)}
+    rest = iter(dynamic)
+    count = len(by_position) + len(dynamic)
+    args = [by_position[i] if i in by_position else next(rest) for i in range(count)]
+    return f(*args, **named, **kwargs)
 
 
 def numbers(what: str, value: Any) -> tuple[int, ...]:

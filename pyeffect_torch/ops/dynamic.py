@@ -20,6 +20,7 @@ from pyeffect_torch.core.errors import (
 from pyeffect_torch.core.op import Affine, Domain, Linear, Nondiff, Sample, Shape, declare
 from pyeffect_torch.ops import domains
 from pyeffect_torch.ops.base import describe, mixed_dtypes, operand, require_integer, shape_of
+from pyeffect_torch.ops.checks import NO_LABEL, check_texts
 from pyeffect_torch.ops.index_base import (
     all_batched,
     check_static,
@@ -31,7 +32,6 @@ from pyeffect_torch.ops.index_base import (
 )
 from pyeffect_torch.ops.indexing import TAKE
 from pyeffect_torch.ops.parameters import (
-    CHECK_NO_LABEL,
     KIND_SET,
     MODE_CLIP,
     MODE_ERROR,
@@ -336,9 +336,6 @@ def check_index(index: Any, extent: int, axis: int = 0) -> Array:
     return bind(CHECK_INDEX, (index_operand("check_index", index),), CheckIndexParams(extent, axis))
 
 
-_MESSAGES: Final = {CHECK_NO_LABEL: "cross_entropy: no label is active"}
-
-
 def _check_infer(inputs: tuple[Array, ...], params: int) -> Any:
     del params
     x, condition = inputs
@@ -359,10 +356,7 @@ def _check_batch(node: Array, inputs: Sequence[Array], batched: Sequence[bool], 
 
 def _check_reference(attributes: Any, x: Any, condition: Any) -> Any:
     if not condition:
-        raise ExecutionError(
-            _MESSAGES.get(attributes["code"], f"check {attributes['code']} failed"),
-            "give at least one label that is not ignored",
-        )
+        raise ExecutionError(*check_texts(attributes["code"]))
     return x
 
 
@@ -375,7 +369,7 @@ CHECK: Final = declare(
     domain=Domain(
         domains.EVERY,
         lambda rng, dtype: [
-            Sample((domains.draw(rng, shape, dtype), np.array(True)), CHECK_NO_LABEL)
+            Sample((domains.draw(rng, shape, dtype), np.array(True)), NO_LABEL)
             for shape in domains.SHAPES * 2
         ],
         _exact,

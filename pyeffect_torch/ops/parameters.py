@@ -32,9 +32,6 @@ KINDS: Final[dict[str, int]] = {
     "multiply": KIND_MULTIPLY,
 }
 
-CHECK_NO_LABEL: Final = 1
-"""`check` code: a cross entropy has no active label."""
-
 
 class SliceParams(NamedTuple):
     """Element i of an axis is `start + i * step`; steps of either sign."""

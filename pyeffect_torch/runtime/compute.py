@@ -29,6 +29,7 @@ from pyeffect_torch.core.errors import ForeignHandleError
 from pyeffect_torch.core.graph import Body, placeholders_of, settle, store
 from pyeffect_torch.core.trace import read_error
 from pyeffect_torch.ops.base import operand
+from pyeffect_torch.runtime import finite
 from pyeffect_torch.runtime.base import REGISTERED, Runtime
 from pyeffect_torch.runtime.encode import encode
 from pyeffect_torch.runtime.needed import reach_values
@@ -137,11 +138,12 @@ def _compute(mask: int, roots: list[Array]) -> None:
     targets = [*roots, *kept]
     parts = _parts(bundles, targets)
     nodes.extend(targets[len(roots) + len(kept) :])
-    program = encode(targets, (), runtime.has, scalar_slots=True, nodes=nodes)
+    checks = finite.current()
+    program = encode(targets, (), runtime.has, scalar_slots=True, nodes=nodes, checks=checks)
     del nodes
     inputs: list[Any] = [array.buf for array in program.captured]
     inputs.extend(runtime.upload(np.asarray(value)) for value in program.scalars)
-    buffers = runtime.executable(program).run(inputs, program)
+    buffers = runtime.executable(program, checks is None).run(inputs, program)
     for node, buf in zip(targets, buffers, strict=True):
         store(node, buf)
         node.flags |= runtime.flags

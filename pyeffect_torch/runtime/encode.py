@@ -11,6 +11,7 @@ from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.graph import ENCODING
 from pyeffect_torch.core.op import Type
 from pyeffect_torch.runtime.encoder import Blocks, Encoder
+from pyeffect_torch.runtime.finite import CheckedEncoder, Mode
 from pyeffect_torch.runtime.native.opcodes import INPUT_FLAGS
 from pyeffect_torch.runtime.needed import reach_values
 from pyeffect_torch.runtime.wire import Program, assemble, constant_bytes, source_sections
@@ -27,6 +28,7 @@ def encode(
     nodes: Sequence[Array] | None = None,
     bake: bool = False,
     meta: bytes = b"",
+    checks: Mode | None = None,
 ) -> Program:
     """Encode `roots` as a function of `formals`.
 
@@ -40,16 +42,24 @@ def encode(
         nodes: `reach_values(roots)`, or the nodes of a body, if the caller has them.
         bake: write the values of captured arrays into the program.
         meta: the meta section.
+        checks: look for NaN and infinities (`finite.py`).
 
     Raises:
         TraceError: a placeholder that is no formal. InvalidHandleError: a deleted array.
         UnsupportedError: an op without kernel and body, or with too many operands.
     """
-    encoder = Encoder(supports, Blocks(), scalar_slots, bake)
+    blocks = Blocks()
+    encoder = (
+        Encoder(supports, blocks, scalar_slots, bake)
+        if checks is None
+        else CheckedEncoder(supports, blocks, scalar_slots, bake, mode=checks)
+    )
     for index, formal in enumerate(formals):
         flags = INPUT_FLAGS["donated"] if index in donated else 0
         encoder.add_input(formal, INPUT_FLAGS["rng_key"] if index == key else flags)
     with ENCODING:
+        if isinstance(encoder, CheckedEncoder):
+            encoder.check_inputs(formals)
         if nodes is None or any(node.buf is not None and node.inputs for node in nodes):
             nodes = reach_values(roots, encoder.ids)  # what only a computed node needs is left out
         encoder.run(roots, nodes)

@@ -305,9 +305,13 @@ class Encoder:
         first = self.instruction(node, node.op, name, inputs, slim)
         return {k: first + number for number, k in enumerate(slim.outputs)}
 
+    def nested_encoder(self) -> Encoder:
+        """Return the empty tables of a nested program."""
+        return Encoder(self.supports, self.blocks)
+
     def block(self, body: Body) -> Encoder:
         """Return the tables of a nested program, to be finished when its captures are known."""
-        encoder = Encoder(self.supports, self.blocks)
+        encoder = self.nested_encoder()
         for formal in body.formals:
             encoder.add_input(formal, 0)
         encoder.run(body.roots)

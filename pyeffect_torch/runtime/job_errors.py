@@ -12,12 +12,12 @@ from pyeffect_torch.core.errors import (
     UnsupportedError,
 )
 from pyeffect_torch.core.source import Source
+from pyeffect_torch.ops.checks import check_texts
 from pyeffect_torch.runtime.cancel import cancelled_error
 from pyeffect_torch.runtime.native.opcodes import STATUSES
 from pyeffect_torch.runtime.wire import Program
 
 _WITH_MODE = frozenset({"take", "take_along_axis", "scatter", "scatter_along_axis"})
-_CHECKS = {1: "no label is active: all of them are ignore_index"}
 
 
 def status_name(status: int) -> str:
@@ -56,8 +56,8 @@ def job_error(ffi: Any, status: int, error: Any, program: Program, phase: str) -
             **context,
         )
     if status == STATUSES["execution_failed"]:
-        reason = _CHECKS.get(error.value, f"check {error.value} failed")
-        return ExecutionError(f"{operation}: {reason}", "mend the input data", where, **context)
+        reason, mend = check_texts(error.value)
+        return ExecutionError(f"{operation}: {reason}", mend, where, **context)
     if status == STATUSES["cancelled"]:
         return cancelled_error()
     if status == STATUSES["invalid_handle"]:

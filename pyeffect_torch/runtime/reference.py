@@ -157,22 +157,28 @@ class _Run:
 
     def program(self, inputs: Sequence[Value], number: int | None = None) -> list[Value]:
         """Interpret the program, or the nested one of that number."""
-        decoded, sources = self.root, self.origin.sources
+        decoded, origin = self.root, self.origin
+        sources, operations = origin.sources, origin.operations
         if number is not None:
-            known = self.origin.block_sources  # a program from a file has no lines
-            decoded, sources = self.root.blocks[number], known[number] if known else ()
+            decoded, known = self.root.blocks[number], bool(origin.block_sources)
+            sources = origin.block_sources[number] if known else ()  # a file has no lines
+            operations = origin.block_operations[number] if known else ()
         values = [*inputs, *decoded.literals]
         for at, step in enumerate(decoded.instructions):
             begun = time.monotonic_ns()
-            values.extend(self.step(step, values, sources[at] if at < len(sources) else None))
+            operation = operations[at] if at < len(operations) else step[0]
+            where = sources[at] if at < len(sources) else None
+            values.extend(self.step(step, values, operation, where))
             if self.records is not None:
                 place = (0 if number is None else number + 1, at)
                 first, spent, calls = self.records.get(place, (begun, 0, 0))
                 self.records[place] = (first, spent + time.monotonic_ns() - begun, calls + 1)
         return [values[index] for index, _ in decoded.outputs]
 
-    def step(self, step: Any, values: list[Value], where: source.Source | None) -> list[Value]:
-        """Compute the results of one instruction."""
+    def step(
+        self, step: Any, values: list[Value], operation: str, where: source.Source | None
+    ) -> list[Value]:
+        """Compute the results of one instruction, which `operation` was encoded as."""
         name, operands, attributes, types = step
         op = by_opcode().get(name)
         if op is None or op.reference is None:
@@ -187,7 +193,8 @@ class _Run:
             try:
                 got = op.reference(attributes, *arrays)
             except EffectTorchError as error:
-                raise type(error)(error.what, "", where) from None
+                what = f"{operation}: {error.what}" if name == "check" else error.what
+                raise type(error)(what, error.mend, where) from None
         results = got if isinstance(got, (tuple, list)) else (got,)
         out: list[Value] = []
         for value, (shape, dtype) in zip(results, types, strict=True):
