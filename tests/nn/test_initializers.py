@@ -55,6 +55,21 @@ def test_options_change_the_distribution() -> None:
     np.testing.assert_allclose(doubled, 2 * initializers.xavier_uniform(key, SHAPE).numpy())
 
 
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4), (6, 2, 2), (2, 0), (0, 3)])
+def test_orthogonal_has_orthonormal_rows_or_columns(shape: tuple[int, ...]) -> None:
+    made = initializers.orthogonal(et.random.key(2), shape, "float64", gain=2.0).numpy()
+    matrix = made.reshape(shape[0], math.prod(shape[1:])) / 2
+    product = matrix.T @ matrix if matrix.shape[0] >= matrix.shape[1] else matrix @ matrix.T
+    np.testing.assert_allclose(product, np.eye(len(product)), atol=1e-14)
+
+
+def test_orthogonal_matrices_are_evenly_distributed() -> None:
+    """The mean of each entry is 0, the signs on the diagonal too."""
+    keys = et.random.split(et.random.key(5), 2000)
+    draws = et.vmap(lambda key: initializers.orthogonal(key, (3, 3)))(keys).numpy()
+    assert np.abs(draws.mean(0)).max() < 5 / np.sqrt(3 * 2000)
+
+
 def test_constants_do_not_need_the_key() -> None:
     assert not initializers.zeros(None, (2, 3)).numpy().any()
     assert (initializers.ones(None, (2, 3), "int8").numpy() == 1).all()
@@ -103,10 +118,11 @@ def test_orthogonal_matrices_have_no_preferred_signs() -> None:
     [
         (lambda key: initializers.kaiming_normal(key, (2, 2), **WRONG), "mode is 'in'"),
         (lambda key: initializers.xavier_normal(key, (2, 2), gain=-1.0), "the gain is -1.0"),
+        (lambda key: initializers.orthogonal(key, (3,)), "no matrix"),
     ],
 )
 def test_messages(call: Any, words: str) -> None:
-    with pytest.raises(et.errors.ArgumentError, match=words):
+    with pytest.raises((et.errors.ArgumentError, et.errors.ShapeError), match=words):
         call(et.random.key(0))
 
 
