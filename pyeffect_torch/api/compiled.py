@@ -282,11 +282,12 @@ class Compiled:
                 if last is not None and last.key == dropped:
                     self._last = None
                 evictions += 1
+            is_first = evictions > 0 and self._stats.evictions == 0
             self._stats.evictions += evictions
         # Outside the lock: a handler of the log, or `==` of a static value, may call us.
         self._reason = reason = difference(self.f, key, before)
         _log.debug("jit(%s) traced: %s", self.name, reason)
-        if evictions:
+        if is_first:
             _log.warning(
                 "jit(%s): more than %d signatures; the least recently used is dropped (%s)",
                 self.name,
