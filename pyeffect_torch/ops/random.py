@@ -22,6 +22,7 @@ from pyeffect_torch.core.op import Shape
 from pyeffect_torch.ops.base import (
     broadcast_shapes,
     describe,
+    is_number,
     operand,
     require_integer,
     resolve_dtype,
@@ -197,21 +198,42 @@ def normal(key: Any, shape: Any = (), dtype: DTypeLike = "float32") -> Array:
 
 
 def truncated_normal(
-    key: Any, lower: float, upper: float, shape: Any = (), dtype: DTypeLike = "float32"
+    key: Any, lower: Any, upper: Any, shape: Any = None, dtype: DTypeLike = "float32"
 ) -> Array:
-    """Return standard normal numbers [..., *shape] conditioned on lying in (lower, upper)."""
+    """Return standard normal numbers [..., *shape] conditioned on lying in (lower, upper).
+
+    A draw follows the bounds: it has derivatives by them.
+
+    Args:
+        key: uint32 [..., 2].
+        lower, upper: numbers, or arrays.
+        shape: of the draw of one key, that the bounds broadcast to; by default what they make.
+        dtype: floating.
+
+    Raises:
+        ArgumentError: the bounds are numbers and the interval is empty.
+    """
     found = floating("truncated_normal", dtype)
-    if not lower < upper:
-        raise ArgumentError(
-            f"truncated_normal: the interval ({lower}, {upper}) is empty", "pass lower < upper"
-        )
-    bounds = [found.type(value) for value in (lower, upper)]
-    tails = [math.erf(float(bound) * math.sqrt(0.5)) for bound in bounds]
-    drawn = uniform(key, shape, found, tails[0], tails[1])
+    if is_number(lower) and is_number(upper):
+        if not lower < upper:
+            raise ArgumentError(
+                f"truncated_normal: the interval ({lower}, {upper}) is empty", "pass lower < upper"
+            )
+        bounds = [found.type(value) for value in (lower, upper)]
+        tails: list[Any] = [math.erf(float(bound) * math.sqrt(0.5)) for bound in bounds]
+        inside: list[Any] = [float(np.nextafter(a, b)) for a, b in (bounds, bounds[::-1])]
+        extents = shape_of("truncated_normal", () if shape is None else shape)
+    else:
+        low, high = (_parameter("truncated_normal", value, found) for value in (lower, upper))
+        tails = [_f.erf(_f.multiply(bound, math.sqrt(0.5))) for bound in (low, high)]
+        fixed = [_f.stop_gradient(bound) for bound in (low, high)]
+        inside = [_f.nextafter(a, b) for a, b in (fixed, fixed[::-1])]
+        common = broadcast_shapes("truncated_normal", low.shape, high.shape)
+        extents = common if shape is None else shape_of("truncated_normal", shape)
+    drawn = uniform(key, extents, found, *tails)
     value = _f.multiply(erfinv(drawn), math.sqrt(2))
     # Rounding must not reach the bounds themselves.
-    inside = [np.nextafter(bounds[0], bounds[1]), np.nextafter(bounds[1], bounds[0])]
-    return _f.clip(value, *(float(bound) for bound in inside))
+    return _f.clip(value, *inside)
 
 
 def exponential(key: Any, shape: Any = (), dtype: DTypeLike = "float32") -> Array:

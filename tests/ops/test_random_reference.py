@@ -126,6 +126,9 @@ def test_gradients_of_the_bounds() -> None:
     jacobian = et.jacrev(draw)(bounds).numpy()
     np.testing.assert_allclose(jacobian, np.stack([1 - share, share], 1), rtol=8 * 2.0**-52)
     np.testing.assert_array_equal(et.jacfwd(draw)(bounds).numpy(), jacobian)
+    et.testing.check_grads(
+        lambda b: random.truncated_normal(key(), b[0], b[1], (5,), "float64"), (bounds,)
+    )
     location, scale = et.array(np.array([2.0, 3.0]))
     for name in ("normal", "exponential", "gumbel", "laplace", "logistic", "cauchy"):
         noise = getattr(random, name)(key(), (), "float64")
@@ -136,6 +139,10 @@ def test_gradients_of_the_bounds() -> None:
 def test_truncated_normal() -> None:
     got = random.truncated_normal(key(), -0.5, 1.5, (6,))
     assert ulps(got, GOLDEN["truncated_normal"]["float32"], "float32") <= 2
+    bounds = et.array([-0.5]), et.array(1.5)
+    by_arrays = random.truncated_normal(key(), *bounds, (6,))
+    assert ulps(by_arrays, GOLDEN["truncated_normal"]["float32"], "float32") <= 2
+    assert random.truncated_normal(key(), *bounds).shape == (1,)
     many = random.truncated_normal(key(), -0.25, 0.25, (4096,), "float16").numpy()
     assert (np.abs(many) < 0.25).all()
 
