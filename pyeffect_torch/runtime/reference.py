@@ -14,7 +14,7 @@ import numpy as np
 
 from pyeffect_torch.core import source
 from pyeffect_torch.core.dtypes import DType
-from pyeffect_torch.core.errors import EffectTorchError, InvalidHandleError, UnsupportedError
+from pyeffect_torch.core.errors import BackendError, InvalidHandleError, UnsupportedError
 from pyeffect_torch.core.op import REGISTRY, Op, Region, Shape
 from pyeffect_torch.runtime import profiling
 from pyeffect_torch.runtime.base import Runtime, copy_in_pieces
@@ -192,9 +192,10 @@ class _Run:
         else:
             try:
                 got = op.reference(attributes, *arrays)
-            except EffectTorchError as error:
+            except BackendError as error:
                 what = f"{operation}: {error.what}" if name == "check" else error.what
-                raise type(error)(what, error.mend, where) from None
+                context = {"backend": "reference", "operation": operation}
+                raise type(error)(what, error.mend, where, **context) from None
         results = got if isinstance(got, (tuple, list)) else (got,)
         out: list[Value] = []
         for value, (shape, dtype) in zip(results, types, strict=True):

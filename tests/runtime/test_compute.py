@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,3 +103,14 @@ def test_more_operands_than_an_instruction_has_are_refused() -> None:
     encode([et.concatenate(pieces)], (), lambda opcode: True)
     with pytest.raises(et.errors.UnsupportedError, match=r"65536 operands, .* at most 65535"):
         encode([et.concatenate([*pieces, *pieces[:1]])], (), lambda opcode: True)
+
+
+@pytest.mark.parametrize("runtime", [et.cpu, et.reference])
+def test_errors_of_compiled_functions_say_how_to_mend(runtime: Any) -> None:
+    with et.use(runtime()):
+        x, index = et.arange(3.0), et.array(np.array([5]))
+        with pytest.raises(et.errors.IndexOutOfBoundsError) as caught:
+            et.compute(et.jit(lambda x, index: x[index])(x, index))
+    assert "test_compute.py" in caught.value.where
+    assert "mode=" in caught.value.mend
+    assert (caught.value.backend, caught.value.operation) == (runtime().name, "take")
