@@ -108,7 +108,7 @@ def _update(x: Array, index: Any, values: Any, kind: str, mode: str) -> Array:
     name = f"at.{kind}"
     number = MODE_FILL if mode == "drop" else mode_number(name, mode)
     x, values = operands(name, x, values, convert_scalars=False)
-    mask = _as_mask(x, index)
+    mask = _as_mask(index)
     if mask is not None:
         return _masked(name, x, mask, values, kind)
     steps = plan(x, index, number)
@@ -138,13 +138,12 @@ def _unfit(name: str, x: Array, values: Array, steps: Plan) -> ShapeError:
     )
 
 
-def _as_mask(x: Array, index: Any) -> Array | None:
+def _as_mask(index: Any) -> Array | None:
     """Return an index that is one boolean mask over leading axes as an array, else None."""
     if isinstance(index, Array) and index.dtype is dtypes.bool_:
         return index
     if isinstance(index, np.ndarray) and index.dtype == np.bool_ and index.ndim:
         return _f.array(index)
-    del x
     return None
 
 
