@@ -102,6 +102,7 @@ def fmod(x: Any, y: Any) -> Array:
     `remainder` has the sign of `y`.
     """
     a, b = operands("fmod", x, y)
+    _numeric("fmod", a)
     if dtypes.is_float(a.dtype):
         below = signbit(a)
         rest = _f.remainder(_f.where(below, _f.negative(a), a), _f.abs(b))

@@ -228,7 +228,7 @@ def lgamma(x: Any) -> Array:
 
 def digamma(x: Any) -> Array:
     """Return the derivative of `lgamma`; NaN at the negative integers."""
-    return polygamma(0, x)
+    return _of_order(POLYGAMMA, "digamma", x, 0)
 
 
 def polygamma(order: int, x: Any) -> Array:
@@ -237,25 +237,27 @@ def polygamma(order: int, x: Any) -> Array:
     Raises:
         ArgumentError: `order` is not an int from 0 to 170.
     """
-    return bind(POLYGAMMA, (operand("polygamma", x),), _order(order))
-
-
-def _order(order: Any) -> int:
     if not isinstance(order, (int, np.integer)) or isinstance(order, bool):
         raise ArgumentError(
             f"polygamma: the order must be an int, got {type(order).__name__}", "pass an int"
         )
-    return int(order)
+    return _of_order(POLYGAMMA, "polygamma", x, int(order))
+
+
+def _of_order(op: Op, name: str, x: Any, order: int) -> Array:
+    array = operand(name, x)
+    require_float(name, array)
+    return bind(op, (array,), order)
 
 
 def i0(x: Any) -> Array:
     """Return the modified Bessel function of the first kind of order 0."""
-    return bind(BESSEL_I, (operand("i0", x),), 0)
+    return _of_order(BESSEL_I, "i0", x, 0)
 
 
 def i1(x: Any) -> Array:
     """Return the modified Bessel function of the first kind of order 1."""
-    return bind(BESSEL_I, (operand("i1", x),), 1)
+    return _of_order(BESSEL_I, "i1", x, 1)
 
 
 _SERIES_BELOW: Final = 1.5
