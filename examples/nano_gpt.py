@@ -240,7 +240,7 @@ def draw_terminal(values: list[float], baseline: float, columns: int = 72, rows:
     points = curve[np.linspace(0, len(curve) - 1, columns).astype(int)]
     top, bottom = float(points.max()), float(min(points.min(), baseline))
     cells = [[" "] * columns for _ in range(rows)]
-    level = lambda v: round((top - v) / max(top - bottom, 1e-9) * (rows - 1))  # noqa: E731
+    level = lambda v: round((top - v) / max(top - bottom, 1e-9) * (rows - 1))
     cells[level(baseline)] = list("- " * (columns // 2))
     for column, value in enumerate(points):
         cells[level(float(value))][column] = "*"

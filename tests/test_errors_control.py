@@ -94,7 +94,7 @@ def test_a_body_that_returns_no_pair() -> None:
 
 
 def test_predicates() -> None:
-    branch = lambda x: x  # noqa: E731 - any branch
+    branch = lambda x: x
     with pytest.raises(DTypeError) as raised:
         et.cond(et.array(1), branch, branch, 0.0)
     assert "cond: the predicate must be bool[], got int64[]" in said(raised)

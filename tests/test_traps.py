@@ -54,7 +54,7 @@ def test_stop_gradient_inside_nested_grad() -> None:
 
 
 def test_jvp_of_grad_and_grad_of_jvp() -> None:
-    cube = lambda x: x * x * x  # noqa: E731 - a formula
+    cube = lambda x: x * x * x
     close(et.jvp(et.grad(cube), (2.0,), (1.0,))[1], 12.0)
     close(et.grad(lambda x: et.jvp(cube, (x,), (1.0,))[1])(2.0), 12.0)
     close(et.grad(et.grad(et.grad(cube)))(2.0), 6.0)
@@ -105,7 +105,7 @@ def read_on_the_way(x: Any) -> Any:
 
 
 def test_values_read_under_grad_do_not_cut_the_path() -> None:
-    plain = lambda x: (et.sin(x) ** 2 * x) * et.sin(x) ** 2  # noqa: E731 - a formula
+    plain = lambda x: (et.sin(x) ** 2 * x) * et.sin(x) ** 2
     close(et.grad(read_on_the_way)(0.7), et.grad(plain)(0.7))
     close(et.grad(et.grad(read_on_the_way))(0.7), et.grad(et.grad(plain))(0.7), 64)
     gc.collect()
@@ -178,7 +178,7 @@ def test_a_value_loop_inside_grad_that_is_independent_of_the_leaf() -> None:
 def test_a_train_loop_that_reads_only_the_loss_does_not_grow() -> None:
     x = et.array(np.linspace(-1, 1, 8, dtype=f32).reshape(4, 2))
     w = et.compute(et.ones(2) * 0.5)
-    loss = lambda w: et.square(x @ w - 1.0).mean()  # noqa: E731 - a formula
+    loss = lambda w: et.square(x @ w - 1.0).mean()
     counts: list[int] = []
     for step in range(40):
         value, slope = et.value_and_grad(loss)(w)
@@ -232,7 +232,7 @@ def test_custom_vjp_sums_over_rows_for_unbatched_arguments() -> None:
 
     f.defvjp(lambda a, b: (a * b, (a, b)), lambda r, ct: (3 * r[1] * ct, r[0] * ct))
     b = et.array([1.0, 2.0, 3.0])
-    total = lambda a: et.vmap(f, in_axes=(None, 0))(a, b).sum()  # noqa: E731 - a formula
+    total = lambda a: et.vmap(f, in_axes=(None, 0))(a, b).sum()
     close(et.grad(total)(1.5), 18.0)
 
 
@@ -312,7 +312,7 @@ def test_ties_share_the_gradient() -> None:
 def test_embedding_with_duplicate_indices_accumulates() -> None:
     table = et.array(np.arange(8, dtype=f32).reshape(4, 2))
     rows = et.array([[1, 1, 3], [0, 1, 0]])
-    loss = lambda ids, w: et.nn.embedding(ids, w).sum()  # noqa: E731 - a formula
+    loss = lambda ids, w: et.nn.embedding(ids, w).sum()
     got = et.vmap(et.grad(loss, argnums=1), in_axes=(0, None))(rows, table)
     close(got[0, :, 0], [0, 2, 0, 1])
     close(got[1, :, 0], [2, 1, 0, 0])

@@ -135,7 +135,7 @@ def test_a_carry_that_becomes_batched_at_the_third_pass() -> None:
         et.tree.leaves(got), zip(*map(et.tree.leaves, each), strict=True), strict=True
     ):
         close(mine, np.stack([np.asarray(value) for value in theirs]))
-    total = lambda x: sum(et.tree.leaves(et.tree.map(et.sum, f(x))))  # noqa: E731 - a formula
+    total = lambda x: sum(et.tree.leaves(et.tree.map(et.sum, f(x))))
     close(et.vmap(et.grad(total))(rows), [float(et.grad(total)(row)) for row in rows])
 
 
@@ -205,7 +205,7 @@ def test_what_only_a_body_captures_is_not_kept(monkeypatch: pytest.MonkeyPatch) 
 
     def f(x: Any) -> Any:
         y = et.sin(x)  # captured by both loops, the inner one in the outer
-        inner = lambda c: et.scan(lambda d, t: (d + y * t, None), c, et.array(T))[0]  # noqa: E731
+        inner = lambda c: et.scan(lambda d, t: (d + y * t, None), c, et.array(T))[0]
         return et.scan(lambda c, _: (inner(c) * y, None), y, length=2)[0]
 
     float(f(0.5))
@@ -260,7 +260,7 @@ def test_only_what_the_backward_pass_reads_is_stacked() -> None:
 
 def test_a_region_of_which_one_result_is_the_same_in_every_step() -> None:
     def f(x: Any) -> Any:
-        both = lambda u, v: (et.sin(u), v * v)  # noqa: E731 - a formula
+        both = lambda u, v: (et.sin(u), v * v)
 
         def step(c: Any, _: Any) -> Any:
             steady, moving = et.checkpoint(both)(x, c)
@@ -293,7 +293,7 @@ def test_reductions_over_a_named_axis_inside_bodies() -> None:
     last, most = et.vmap(f, axis_name="rows")(rows)
     close(last, c)
     close(most, [seen] * 3)
-    total = lambda r: et.vmap(lambda x: f(x)[0], axis_name="rows")(r).sum()  # noqa: E731
+    total = lambda r: et.vmap(lambda x: f(x)[0], axis_name="rows")(r).sum()
     close(et.jvp(total, (rows,), (f32([1, 0, 0]),))[1], et.grad(total)(rows)[0])
 
 
@@ -328,7 +328,7 @@ def test_an_array_made_inside_a_body() -> None:
         scale = float(et.exp(et.array(0.0)))  # may be read: it depends on no placeholder
         return c * scale + (weights * t).sum(), weights
 
-    f = lambda x: et.scan(step, x, et.array(T))  # noqa: E731 - a formula
+    f = lambda x: et.scan(step, x, et.array(T))
     for g in (f, et.jit(f)):
         last, seen = g(1.0)
         close(last, 10)
@@ -350,7 +350,7 @@ def test_a_value_that_becomes_concrete_after_the_trace() -> None:
 
 
 def test_reading_a_value_inside_a_body_is_refused() -> None:
-    read = lambda c, t: (c if float(c) > 0 else -c, t)  # noqa: E731 - a formula
+    read = lambda c, t: (c if float(c) > 0 else -c, t)
     with pytest.raises(et.errors.TraceError, match="carry of scan"):
         et.scan(read, 1.0, length=2)
     with pytest.raises(et.errors.TraceError, match="x of map"):
@@ -490,9 +490,9 @@ def test_reverse_mode_of_a_while_that_depends_is_refused() -> None:
 
 
 def test_fori_loop() -> None:
-    f = lambda x: et.fori_loop(0, 3, lambda i, c: c * x, x * 0 + 1)  # noqa: E731 - a formula
+    f = lambda x: et.fori_loop(0, 3, lambda i, c: c * x, x * 0 + 1)
     close(et.grad(f)(2.0), 12)
-    total = lambda n: et.fori_loop(1, n, lambda i, c: c + i, 0)  # noqa: E731 - a formula
+    total = lambda n: et.fori_loop(1, n, lambda i, c: c + i, 0)
     close(total(5), 10)
     close(et.jit(total)(et.array(5)), 10)
     close(et.jit(total)(et.array(0)), 0)
@@ -511,7 +511,7 @@ def test_checkpoint_inside_and_around() -> None:
     def step(c: Any, x: Any, t: Any) -> Any:
         return et.sin(c) * x + t
 
-    inside = lambda x: et.scan(lambda c, t: (step(c, x, t), None), x, et.array(T))[0]  # noqa: E731
+    inside = lambda x: et.scan(lambda c, t: (step(c, x, t), None), x, et.array(T))[0]
     for f in (inside, et.checkpoint(plain), et.checkpoint(plain, "everything"),
               et.checkpoint(plain, "dots"), et.checkpoint(inside)):  # fmt: skip
         close(f(0.7), plain(0.7))
@@ -552,14 +552,14 @@ def test_custom_rules_inside_bodies() -> None:
 
     steep.defvjp(lambda x: (et.sin(x), x), lambda x, ct: (3.0 * x * ct,))
     for f in (bent, steep):
-        g = lambda x, f=f: et.scan(lambda c, _: (f(c), None), x, length=2)[0]  # noqa: E731
+        g = lambda x, f=f: et.scan(lambda c, _: (f(c), None), x, length=2)[0]
         want = 3 * np.sin(0.5) * 3 * 0.5
         close(et.grad(g)(0.5), want)
         close(et.jit(et.grad(g))(0.5), want)
         close(et.vmap(et.grad(g))(et.array([0.5, 0.5])), [want, want])
-        h = lambda x, f=f: et.cond(x > 0, f, lambda y: y, x)  # noqa: E731 - a formula
+        h = lambda x, f=f: et.cond(x > 0, f, lambda y: y, x)
         close(et.grad(h)(0.5), 1.5)
-    twice = lambda x: et.scan(lambda c, _: (bent(c), None), x, length=2)[0]  # noqa: E731 - a formula
+    twice = lambda x: et.scan(lambda c, _: (bent(c), None), x, length=2)[0]
     close(et.jvp(twice, (0.5,), (1.0,))[1], 3 * np.sin(0.5) * 3 * 0.5)
 
 
@@ -581,7 +581,7 @@ def test_a_rule_that_closes_over_what_its_function_does_not() -> None:
 
 def test_a_nested_jit_is_traced_once() -> None:
     g = et.jit(lambda c, t: et.sin(c) * t)
-    f = lambda x: et.scan(lambda c, t: (g(c, t), None), x, et.array(T))[0]  # noqa: E731 - a formula
+    f = lambda x: et.scan(lambda c, t: (g(c, t), None), x, et.array(T))[0]
     close(et.grad(f)(0.5), et.grad(lambda x: g(g(g(x, 0.0), 1.0), 2.0))(0.5))
     close(et.jit(et.grad(f))(0.5), et.grad(f)(0.5))
     et.vmap(lambda p: et.cond(p, g, g, 0.5, 1.0))(et.array([True, False]))

@@ -14,7 +14,7 @@ import pyeffect_torch as et
 
 def program() -> Any:
     weights = {"w": et.array(np.arange(6, dtype=np.float32).reshape(3, 2)), "b": et.ones(2)}
-    f = lambda p, x: {"y": et.tanh(x @ p["w"] + p["b"]), "parts": (x.sum(), [x])}  # noqa: E731
+    f = lambda p, x: {"y": et.tanh(x @ p["w"] + p["b"]), "parts": (x.sum(), [x])}
     return et.freeze(f, et.spec((4, 3), "float32"), constants=weights)
 
 

@@ -43,7 +43,7 @@ def test_trees_and_directions(reverse: bool, unroll: Any) -> None:
 def test_unrolled_steps_are_in_one_pass() -> None:
     def passes(unroll: Any) -> list[Any]:
         def f(x: Any) -> Any:
-            step = lambda c, t: (et.sin(c) * t, None)  # noqa: E731 - a formula
+            step = lambda c, t: (et.sin(c) * t, None)
             return et.scan(step, x, np.ones(7, f32), unroll=unroll)[0]
 
         text = str(et.make_ir(f)(0.5))

@@ -85,7 +85,7 @@ def test_a_hessian_vector_product_of_100_steps() -> None:
 @pytest.mark.parametrize("unroll", [3, True])
 def test_an_unrolled_network(unroll: Any) -> None:
     def loss(w: Any, unroll: Any) -> Any:
-        step = lambda h, x: (et.tanh(h * w + x), h * x)  # noqa: E731 - a formula
+        step = lambda h, x: (et.tanh(h * w + x), h * x)
         last, seen = et.scan(step, 0.5, xs, unroll=unroll, reverse=True)
         return last + (seen * seen).sum()
 
@@ -106,6 +106,6 @@ def test_loops_with_branches_inside() -> None:
 
 def test_loops_of_unknown_length() -> None:
     points = et.array(POINTS)
-    tangent = lambda x: et.jvp(halving, (x,), (np.float64(1.0),))[1]  # noqa: E731 - a formula
+    tangent = lambda x: et.jvp(halving, (x,), (np.float64(1.0),))[1]
     check("halving", (et.vmap(halving)(points), et.vmap(tangent)(points)), 256)
     check("halving", (et.map(halving, points), et.jit(et.vmap(tangent))(points)), 256)

@@ -56,7 +56,7 @@ def test_parameters_are_baked_outside_of_the_bodies(tmp_path: Path) -> None:
 
     def f(p: Any, x: Any) -> Any:
         inside = et.array(f32([1, 2, 3]))  # made outside of the body
-        step = lambda h, t: (et.tanh(h @ p["w"] + t * inside), et.array(f32([4.0])) * t)  # noqa: E731
+        step = lambda h, t: (et.tanh(h @ p["w"] + t * inside), et.array(f32([4.0])) * t)
         return et.scan(step, x, XS)
 
     frozen = et.freeze(f, et.spec((3,), "float32"), constants=weights)
@@ -82,7 +82,7 @@ def test_every_bit_of_a_saved_program_is_checked(tmp_path: Path) -> None:
 
 def test_equal_bodies_are_encoded_once() -> None:
     def f(x: Any) -> Any:
-        step = lambda c, t: (et.sin(c) + t, None)  # noqa: E731 - a formula
+        step = lambda c, t: (et.sin(c) + t, None)
         return sum(et.scan(step, c, XS)[0] for c in (x, x * 2))
 
     program = decode(et.freeze(f, 0.5).program.blob)

@@ -42,7 +42,7 @@ def score(x: Any) -> Any:
 
 def with_scan(f: Function, unroll: Any = 1, reverse: bool = False) -> Function:
     def run(x: Any) -> Any:
-        step = lambda c, w: (c * f(x * w) + w, c * c)  # noqa: E731 - a formula
+        step = lambda c, w: (c * f(x * w) + w, c * c)
         ws = np.array([1.0, 0.5, -0.25])
         last, seen = et.scan(step, np.float64(0.5), ws, unroll=unroll, reverse=reverse)
         return last + (seen * np.array([1.0, 2.0, 3.0])).sum()
@@ -51,7 +51,7 @@ def with_scan(f: Function, unroll: Any = 1, reverse: bool = False) -> Function:
 
 
 def with_fori(f: Function) -> Function:
-    step = lambda x: lambda i, c: c * 0.5 + f(x * (number(i) * 0.25))  # noqa: E731 - a formula
+    step = lambda x: lambda i, c: c * 0.5 + f(x * (number(i) * 0.25))
     return lambda x: et.fori_loop(1, 3, step(x), et.sum(x))
 
 
@@ -71,7 +71,7 @@ def with_map(f: Function) -> Function:
 def with_while(f: Function) -> Function:
     def run(x: Any) -> Any:
         count = (score(x) > 0.1).astype("int64") + 1
-        step = lambda c: (c[0] + 1, c[1] * 0.5 + f(x * (number(c[0]) + 1.0)))  # noqa: E731
+        step = lambda c: (c[0] + 1, c[1] * 0.5 + f(x * (number(c[0]) + 1.0)))
         return et.while_loop(lambda c: c[0] < count, step, (0, et.sum(x)))[1]
 
     return run
@@ -208,7 +208,7 @@ def test_stacks_are_what_they_say(how: str) -> None:
     with et.use(et.reference() if how == "reference" else et.cpu()):
         points = [et.array(np.array(point)) for _, point in BASES]
         want = [stacked(s, BASES[k][0], plainly)(points[k]) for s, k in CASES]
-        every = lambda points: [stacked(s, BASES[k][0], applied)(points[k]) for s, k in CASES]  # noqa: E731
+        every = lambda points: [stacked(s, BASES[k][0], applied)(points[k]) for s, k in CASES]
         got = (et.jit(every) if how == "one program" else every)(points)
         et.compute((want, got))
         wrong = [

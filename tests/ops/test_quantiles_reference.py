@@ -113,7 +113,7 @@ def test_derivatives_of_quantiles() -> None:
     et.testing.check_grads(lambda a: et.nanmedian(a, (0, 2)) ** 2, (x,), order=2)
     for method in ("linear", "hazen", "weibull"):
         et.testing.check_grads(
-            lambda a, q: et.quantile(a, q, 0, method=method) ** 2,  # noqa: B023
+            lambda a, q, method=method: et.quantile(a, q, 0, method=method) ** 2,
             (x, et.array(np.array([0.3, 0.6]))),
             order=2,
         )

@@ -29,7 +29,7 @@ def network(params: dict[str, Any], x: Any) -> Any:
 
 def example() -> tuple[dict[str, Any], Any]:
     rng = np.random.default_rng(0)
-    draw = lambda *shape: et.array(rng.standard_normal(shape, dtype=f32) * 0.3)  # noqa: E731
+    draw = lambda *shape: et.array(rng.standard_normal(shape, dtype=f32) * 0.3)
     params = {"w": draw(16, 16), "g": draw(16), "b": draw(16)}
     return params, draw(2, 8, 16)
 

@@ -30,7 +30,7 @@ def test_each_axis_in_and_out(axis: int, out: int) -> None:
 
 
 def test_axes_per_argument_and_shared_ones() -> None:
-    f = lambda a, b, c: a @ b + c  # noqa: E731 - a formula
+    f = lambda a, b, c: a @ b + c
     got = et.vmap(f, in_axes=(1, None, 0))(et.array(A[0]), et.array(B), et.array(np.arange(4.0)))
     assert_close(got, A[0].T @ B + np.arange(4.0))
     as_list = et.vmap(f, in_axes=[1, None, 0])(
@@ -99,7 +99,7 @@ def test_a_jacobian_with_aux(jacobian: Any) -> None:
 
 
 def test_a_hessian_with_aux() -> None:
-    f = lambda x: ((x**3).sum(), x * 2.0)  # noqa: E731 - a formula
+    f = lambda x: ((x**3).sum(), x * 2.0)
     got, aux = et.hessian(f, has_aux=True)(et.array(B))
     assert_close(got, np.diag(6 * B))
     assert_close(aux, 2 * B)
@@ -110,7 +110,7 @@ def test_a_hessian_with_aux() -> None:
 
 def test_the_transpose_of_a_linear_function() -> None:
     matrix = et.array(A[0])
-    f = lambda x, y: (matrix @ x, 3.0 * y + x[:3].sum())  # noqa: E731 - a formula
+    f = lambda x, y: (matrix @ x, 3.0 * y + x[:3].sum())
     transposed = et.linear_transpose(f, et.spec((4,), "f64"), et.spec((2,), "f64"))
     ct = np.array([1.0, 2.0, -1.0])
     dx, dy = transposed((et.array(ct), et.array(np.array([1.0, -3.0]))))
@@ -119,8 +119,8 @@ def test_the_transpose_of_a_linear_function() -> None:
 
 
 def test_the_transpose_composes() -> None:
-    f = lambda x: et.cumsum(x) * 2.0  # noqa: E731 - a formula
-    g = lambda ct: et.linear_transpose(f, ct)(ct)[0]  # noqa: E731 - a formula
+    f = lambda x: et.cumsum(x) * 2.0
+    g = lambda ct: et.linear_transpose(f, ct)(ct)[0]
     expected = 2 * np.cumsum(B[::-1])[::-1]
     assert_close(et.jit(g)(et.array(B)), expected)
     assert_close(et.vmap(g)(et.array(np.stack([B, B]))), np.stack([expected, expected]))
