@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -44,12 +43,14 @@ def _number_by_number(function: Callable[[float], float]) -> Callable[[Any], Any
 
 
 def _erfinv_number(x: float) -> float:
-    """Newton's method on the library's erf, from the quantile of the normal distribution."""
+    """Newton's method on the library's erf, from Winitzki's approximation to 2e-3."""
     size = abs(x)
-    if not size < 1:
-        return math.copysign(math.inf, x) if size == 1 else math.nan
-    y = NormalDist().inv_cdf((1 + size) / 2) / math.sqrt(2) if 1 + size < 2 else 5.8
-    for _ in range(3):
+    if not 0 < size < 1:
+        return math.copysign(math.inf, x) if size == 1 else x if size == 0 else math.nan
+    logarithm = math.log1p(-size * size)
+    half = 2 / (math.pi * 0.147) + logarithm / 2
+    y = math.sqrt(max(math.sqrt(half * half - logarithm / 0.147) - half, 0.0))
+    for _ in range(4):
         miss = math.erf(y) - size if size < 0.5 else (1 - size) - math.erfc(y)
         y -= miss * math.sqrt(math.pi) / 2 * math.exp(y * y)
     return math.copysign(y, x)
@@ -92,20 +93,26 @@ def _polygamma_number(order: int, x: float) -> float:
         return _digamma_number(x)
     if x == -math.inf or (x < 0 and x == round(x)):
         return math.inf if order % 2 and x != -math.inf else math.nan
-    sign = -1.0 if order % 2 == 0 else 1.0
-    poles = min(0, math.ceil(x)) if abs(x) < 1e6 else 0  # those between x and the positive numbers
-    if x < 0 and not poles and abs(x) >= 1e6:
-        return math.nan
-    first = _inverse_power(x, order + 1)  # -0.0 + 0 would lose the sign
-    terms = [first, *(_inverse_power(x + k, order + 1) for k in range(1, _SHIFT - poles))]
-    far = x + (_SHIFT - poles)
-    terms.append(_inverse_power(far, order) / order + _inverse_power(far, order + 1) / 2)
-    rising = order + 1.0
+    return (-1) ** (order + 1) * math.factorial(order) * _zeta_number(order + 1, x)
+
+
+def _zeta_number(s: int, x: float) -> float:
+    """The sum of (x + k)**-s over k = 0, 1, ...: Hurwitz' zeta function."""
+    if x < -64:
+        # All poles, seen from the nearest one, but those that x has passed.
+        near, sign = math.remainder(x, 1), (-1) ** s
+        both = near**-s + _zeta_number(s, 1 + near) + sign * _zeta_number(s, 1 - near)
+        return both - sign * _zeta_number(s, 1 - x)
+    count = _SHIFT - math.ceil(min(x, 0.0))
+    far = x + count
+    terms = [_inverse_power(x + k if k else x, s) for k in range(count)]  # -0.0 + 0 is 0.0
+    terms += [_inverse_power(far, s - 1) / (s - 1), _inverse_power(far, s) / 2]
+    rising = float(s)
     for k, b in enumerate(_BERNOULLI, 1):
-        terms.append(b / math.factorial(2 * k) * rising * _inverse_power(far, order + 2 * k))
-        rising *= (order + 2 * k) * (order + 2 * k + 1)
-    return sign * math.factorial(order) * (sum(terms) if math.inf in terms or -math.inf in terms
-                                           else math.fsum(terms))  # fmt: skip
+        terms.append(b / math.factorial(2 * k) * rising * _inverse_power(far, s + 2 * k - 1))
+        rising *= (s + 2 * k - 1) * (s + 2 * k)
+    finite = all(math.isfinite(term) for term in terms)
+    return math.fsum(terms) if finite else sum(terms)
 
 
 def _inverse_power(x: float, exponent: int) -> float:

@@ -183,6 +183,14 @@ def test_polygamma_of_whole_numbers_is_a_sum_of_powers() -> None:
     assert abs(float(et.digamma(x).numpy()) + 0.5772156649015329) < 1e-15 * 8
 
 
+def test_polygamma_far_below_zero_has_its_poles_period() -> None:
+    """Of odd order it is the whole sum of squares there, up to the little that lies below."""
+    x = np.array([-70.25, -1000.375, -(2.0**20) - 0.125])
+    sine = np.sin(math.pi * (x - np.round(x)))
+    want = (math.pi / sine) ** 2 - [et.polygamma(1, 1 - v).item() for v in x]
+    assert difference(et.polygamma(1, x).numpy(), want, 32.0, np.abs(want)) == ""
+
+
 def test_bessel_functions_are_numpys_and_its_derivative() -> None:
     x = np.linspace(-60, 60, 61)
     assert difference(et.i0(x).numpy(), np.i0(x), 64.0, np.i0(x)) == ""
