@@ -144,7 +144,7 @@ fn compileProgram(
     };
     if (options.optimize) try c.rewrite();
     if (options.verify_passes) try c.verifyAgain();
-    try c.module.markCarries(scratch);
+    try c.module.markCarries(scratch, options.optimize);
     const is_run = try c.module.findRun(scratch);
     const planned = try kept.alloc(plans.Plan, original.blocks.len);
     @memset(planned, .empty);

@@ -120,8 +120,10 @@ pub const Module = struct {
     }
 
     /// Lets bodies write carries over what they read: like donated inputs, as far as a body has the
-    /// same carries for all that run it.
-    pub fn markCarries(m: *const Module, scratch: Allocator) Allocator.Error!void {
+    /// same carries for all that run it. With `mirror`, a carry that is a slice of a result too is
+    /// read from there.
+    pub fn markCarries(m: *const Module, scratch: Allocator, mirror: bool) Allocator.Error!void {
+        const sites = try m.findSites(scratch);
         for (m.programs) |*program| {
             for (0..program.instructionCount()) |n| {
                 const i: ir.InstructionId = .at(n);
@@ -133,8 +135,13 @@ pub const Module = struct {
                     },
                     .scan => {
                         const captures: usize = @intCast(program.attr(i, "captures"));
-                        const body = &m.programs[@intCast(program.attr(i, "body"))];
-                        try markBody(scratch, body, captures, @intCast(program.attr(i, "carries")));
+                        const number: usize = @intCast(program.attr(i, "body"));
+                        const body = &m.programs[number];
+                        const carries: usize = @intCast(program.attr(i, "carries"));
+                        try markBody(scratch, body, captures, carries);
+                        if (mirror and sites[number] != null) {
+                            try markMirrors(scratch, body, carries);
+                        }
                     },
                     else => {},
                 }
@@ -154,6 +161,22 @@ pub const Module = struct {
         for (inputs[captures..][0..count]) |*input| input.flags.donated = true;
         for (outputs[0..count], captures..) |*output, input| output.alias = .at(input);
         body.inputs = inputs;
+        body.outputs = outputs;
+    }
+
+    fn markMirrors(scratch: Allocator, body: *Program, count: usize) Allocator.Error!void {
+        const none = std.math.maxInt(u32);
+        const slice_of = try scratch.alloc(u32, body.valueCount());
+        @memset(slice_of, none);
+        for (body.outputs[count..], count..) |output, k| {
+            slice_of[output.value.index()] = @intCast(k);
+        }
+        const outputs = try scratch.dupe(ir.Output, body.outputs);
+        for (outputs[0..count]) |*output| {
+            if (slice_of[output.value.index()] == none) continue;
+            output.same_as = slice_of[output.value.index()];
+            output.alias = null;
+        }
         body.outputs = outputs;
     }
 

@@ -124,6 +124,8 @@ pub const Output = struct {
     value: ValueId,
     /// The donated input whose memory this output may take.
     alias: ?InputId = null,
+    /// Of a scan's body: the number of an output that is the same value and stored anyway.
+    same_as: ?u32 = null,
 };
 
 pub const Location = struct { file: []const u8, function: []const u8, line: u32 };

@@ -57,13 +57,24 @@ pub const Draft = struct {
     may_fail: bool,
     /// Keeps its place among the other drafts that say so.
     has_effect: bool,
-    /// Bit k: a result of equal size may take the place of operand k.
+    /// Bit k: a result of equal size may take the place of operand k. In a draft with pairs: result
+    /// k may take the place of operand `pair_first` + k.
     in_place: u64,
+    pair_first: u32,
+
+    pub fn mayTake(draft: *const Draft, result: usize, operand: usize) bool {
+        if (draft.pair_first == none) {
+            return operand < 64 and draft.in_place >> @intCast(operand) & 1 == 1;
+        }
+        return result < 64 and operand == draft.pair_first + result and
+            draft.in_place >> @intCast(result) & 1 == 1;
+    }
 };
 
 pub const Options = struct {
     /// Bits of `in_place`; operands beyond 64 are never taken over.
     in_place: u64 = 0,
+    pair_first: u32 = none,
     may_fail: bool = false,
     has_effect: bool = false,
     /// Of the value, if all it does is to copy one.
@@ -243,6 +254,7 @@ pub const Lowering = struct {
             .may_fail = options.may_fail,
             .has_effect = options.has_effect,
             .in_place = options.in_place,
+            .pair_first = options.pair_first,
         });
     }
 

@@ -157,11 +157,13 @@ fn makeCarries(
     for (carries, body.outputs[0..count], 0..) |*carry, output, k| {
         assert(output.bytes == body.inputs[captures + k].bytes);
         const in_place = output.alias == captures + k;
+        const is_mirror = output.same_as != null;
         carry.* = .{
             .bytes = output.bytes,
             .in_place = in_place,
-            .spare = if (in_place) 0 else memory.take(output.bytes),
+            .spare = if (in_place or is_mirror) 0 else memory.take(output.bytes),
         };
+        if (output.same_as) |same| carry.mirror = @intCast(same - count);
     }
     return carries;
 }
@@ -186,9 +188,29 @@ fn emit(
     try l.controls.append(l.gpa, control);
     const results = try l.gpa.alloc(Ref, l.program.resultCount(l.origin));
     for (results, 0..) |*result, k| result.* = try l.define(l.result(k));
+    const carries: []const plans.Carry, const pair_first: usize = switch (control) {
+        .loop => |loop| .{ loop.carries, loop.capture_count },
+        .scan => |scan| .{ scan.carries, scan.capture_count },
+        .choose, .host_call => .{ &.{}, 0 },
+    };
     try l.emitStruct(.control, &geometry, results, operands, .{
+        .pair_first = @intCast(pair_first),
+        .in_place = overCarries(carries, operands, pair_first),
         // Also because it can take long, and what runs behind the commit point cannot be cancelled.
         .may_fail = true,
         .has_effect = l.program.hasEffect(l.origin),
     });
+}
+
+/// Carries that a body writes in place may begin where they come from, if nothing else reads there.
+fn overCarries(carries: []const plans.Carry, operands: []const Ref, first: usize) u64 {
+    var mask: u64 = 0;
+    for (carries[0..@min(64, carries.len)], 0..) |carry, k| {
+        if (!carry.in_place) continue;
+        const alone = for (operands, 0..) |other, position| {
+            if (position != first + k and other.storage == operands[first + k].storage) break false;
+        } else true;
+        if (alone) mask |= @as(u64, 1) << @intCast(k);
+    }
+    return mask;
 }

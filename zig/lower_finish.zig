@@ -105,7 +105,10 @@ fn placeOutputs(f: *Finisher) Error!void {
             .dtype = t.dtype,
             .alias = if (output.alias) |input| planInput(l, input) else plans.no_alias,
             .in_place = if (output.alias != null) .possible else .not_asked,
+            .same_as = output.same_as,
         };
+        storage.* = none;
+        if (output.same_as != null) continue;
         const own = &l.storages.items[view.storage];
         if (own.place == .arena and view.isDense() and view.offset == 0 and own.bytes == to.bytes) {
             own.place = .output;
@@ -213,20 +216,22 @@ fn dropLateAliases(f: *Finisher) Error!void {
         const writer = l.storages.items[storage].writer;
         const end = read_end[output.alias];
         if (end <= f.position[writer]) continue;
-        const own = end == f.position[writer] + 1 and takesOver(f, writer, @intCast(index));
+        const own = end == f.position[writer] + 1 and takesOver(f, writer, @intCast(index), storage);
         if (!own) refuse(output, .read_later);
     }
 }
 
 /// Whether draft `writer` may write output `index` over every operand that reads its alias.
-fn takesOver(f: *const Finisher, writer: u32, index: u32) bool {
+fn takesOver(f: *const Finisher, writer: u32, index: u32, storage: u32) bool {
     const draft = &f.drafts()[writer];
     const output = f.outputs[index];
     for (f.operandsOf(draft), 0..) |r, k| {
         const from = &f.l.storages.items[r.storage];
         if (from.place != .input or from.index != output.alias) continue;
-        const allowed = k < 64 and draft.in_place >> @intCast(k) & 1 == 1;
-        if (!allowed or r.offset != 0 or from.bytes != output.bytes) return false;
+        const result = for (f.resultsOf(draft), 0..) |to, n| {
+            if (to.storage == storage) break n;
+        } else unreachable; // the draft writes it
+        if (!draft.mayTake(result, k) or r.offset != 0 or from.bytes != output.bytes) return false;
     }
     return true;
 }
@@ -276,7 +281,7 @@ fn placeArena(f: *Finisher) Error!u64 {
                 .first = life.first,
                 .last = life.last,
                 .inherits = if (is_result)
-                    inheritance(f, draft, at, block_of, storage.bytes)
+                    inheritance(f, draft, k, at, block_of, storage.bytes)
                 else
                     none,
             });
@@ -293,12 +298,13 @@ fn placeArena(f: *Finisher) Error!u64 {
 fn inheritance(
     f: *const Finisher,
     draft: *const Draft,
+    result: usize,
     at: usize,
     block_of: []const u32,
     bytes: u64,
 ) u32 {
     for (f.operandsOf(draft), 0..) |r, k| {
-        if (k >= 64 or draft.in_place >> @intCast(k) & 1 == 0) continue;
+        if (!draft.mayTake(result, k)) continue;
         const storage = &f.l.storages.items[r.storage];
         if (storage.place != .arena or storage.bytes != bytes or r.offset != 0) continue;
         if (f.lives[r.storage].last == at) return block_of[r.storage];

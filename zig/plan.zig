@@ -81,6 +81,11 @@ pub const Carry = struct {
     in_place: bool,
     /// Where in the instruction's memory every other step writes it, if not in place.
     spare: u64,
+    /// The position among `Scan.writes` of the stack whose slice it is, or `no_mirror`: then no
+    /// step writes it elsewhere.
+    mirror: u32 = no_mirror,
+
+    pub const no_mirror = std.math.maxInt(u32);
 };
 
 /// One slice a step; bytes from the slice of one step to that of the next.
@@ -132,6 +137,8 @@ pub const Output = struct {
     /// instructions is right in both cases: in place, and with a buffer of its own.
     alias: u32,
     in_place: InPlace,
+    /// Of a block: another output that is the same value; this one is not written.
+    same_as: ?u32 = null,
 };
 
 /// One piece of memory, as `explain` prints it.

@@ -149,9 +149,13 @@ fn runScan(
         }
         const status = x.runBlock(&frame);
         if (status.fault != .none) return status;
-        @memcpy(carries, outputs[0..carry_count]);
+        for (carries, scan.carries, outputs[0..carry_count]) |*carry, *kind, place| {
+            const is_mirror = kind.mirror != plans.Carry.no_mirror;
+            carry.* = if (is_mirror) outputs[carry_count + kind.mirror] else place;
+        }
     }
-    // Without a step the carries are what they were.
+    // The last slice is copied to a carry that is one. Without a step the carries are what
+    // they were.
     for (scan.carries, results[0..carry_count], carries) |*carry, result, place| {
         if (place != result) @memcpy(result[0..carry.bytes], place[0..carry.bytes]);
     }

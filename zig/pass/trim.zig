@@ -1,6 +1,6 @@
 //! Dead code through blocks: results that nobody uses go, with what computes them in the blocks;
 //! inputs that no block reads go, with the operands; a carry goes that feeds only itself. A carry
-//! that a body hands on as it is becomes a capture.
+//! that a body hands on as it is becomes a capture; stacks of the same value are one.
 //!
 //! What is needed is found from outputs and effects backwards, through all programs at once, each
 //! value once. Blocks that several instructions run keep their inputs and outputs.
@@ -27,6 +27,8 @@ const Pass = struct {
     live: []const []bool,
     /// By block: what its instruction keeps, at the first of its blocks; found when asked for.
     layouts: []?Layout,
+    /// By block, by output: the first output that is the same value, among the slices of a scan.
+    first_slices: [][]const u32,
     stack: std.ArrayList(Place) = .empty,
 
     fn need(p: *Pass, program: usize, v: ValueId) Allocator.Error!void {
@@ -73,7 +75,9 @@ pub fn run(gpa: Allocator, module: *Module) Allocator.Error!void {
         .needed = needed,
         .live = live,
         .layouts = try gpa.alloc(?Layout, module.programs.len),
+        .first_slices = try gpa.alloc([]const u32, module.programs.len),
     };
+    @memset(p.first_slices, &.{});
     @memset(p.layouts, null);
     const is_run = try module.findRun(gpa);
     for (module.programs, is_run, 0..) |*program, wanted, n| if (wanted) {
@@ -151,7 +155,27 @@ fn needResult(p: *Pass, n: usize, i: InstructionId, k: usize) Allocator.Error!vo
         return;
     };
     if (k < loop.carries) return needCarry(p, n, i, loop, k);
-    try p.needOutput(loop.body, k);
+    const first = try firstSlice(p, loop, k);
+    try p.need(n, program.result(i, first));
+    try p.needOutput(loop.body, first);
+}
+
+fn firstSlice(p: *Pass, loop: Loop, k: usize) Allocator.Error!usize {
+    const known = &p.first_slices[loop.body];
+    if (known.len == 0) {
+        const body = &p.module.programs[loop.body];
+        const by_value = try p.gpa.alloc(u32, body.valueCount());
+        @memset(by_value, std.math.maxInt(u32));
+        const firsts = try p.gpa.alloc(u32, body.outputs.len);
+        for (body.outputs, firsts, 0..) |output, *first, position| {
+            first.* = @intCast(position);
+            if (position < loop.carries) continue;
+            const seen = &by_value[output.value.index()];
+            if (seen.* == std.math.maxInt(u32)) seen.* = first.* else first.* = seen.*;
+        }
+        known.* = firsts;
+    }
+    return known.*[k];
 }
 
 /// The first value of a carry, and that of the next step.
@@ -209,7 +233,7 @@ fn layoutOf(p: *Pass, site: modules.Site) Allocator.Error!Layout {
     return layout.*.?;
 }
 
-fn findLayout(p: *const Pass, site: modules.Site) Allocator.Error!Layout {
+fn findLayout(p: *Pass, site: modules.Site) Allocator.Error!Layout {
     const program = &p.module.programs[site.program];
     const i = site.instruction;
     var layout: Layout = .{};
@@ -254,7 +278,7 @@ fn isInputNeeded(p: *const Pass, program: *const Program, i: InstructionId, j: u
 
 /// Results from number `first` on that are needed.
 fn keepResults(
-    p: *const Pass,
+    p: *Pass,
     layout: *Layout,
     site: modules.Site,
     first: usize,
@@ -262,7 +286,10 @@ fn keepResults(
     const program = &p.module.programs[site.program];
     for (first..program.resultCount(site.instruction)) |k| {
         const v = program.result(site.instruction, k);
-        if (p.isNeeded(site.program, v)) try layout.outputs.append(p.gpa, k);
+        if (!p.isNeeded(site.program, v)) continue;
+        const loop = Loop.of(program, site.instruction);
+        if (loop) |l| if (try firstSlice(p, l, k) != k) continue;
+        try layout.outputs.append(p.gpa, k);
     }
 }
 
@@ -335,5 +362,12 @@ fn emitRegion(p: *Pass, b: *Builder, site: modules.Site) Allocator.Error!void {
     });
     for (layout.outputs.items, 0..) |k, position| {
         b.replace(program.result(i, k), Builder.resultOf(first, position));
+    }
+    const l = loop orelse return;
+    for (l.carries..program.resultCount(i)) |k| {
+        const v = program.result(i, k);
+        const same = try firstSlice(p, l, k);
+        if (same == k or !p.isNeeded(site.program, v)) continue;
+        b.replace(v, try b.mapped(program.result(i, same)));
     }
 }
