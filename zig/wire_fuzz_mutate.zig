@@ -35,6 +35,7 @@ pub fn mutate(
     var changes = 1 + random.uintLessThan(usize, 12) / 9;
     const tear = random.uintLessThan(u8, 5) == 0;
     while (changes > 0) : (changes -= 1) {
+        if (random.boolean() and try m.changeBlock()) continue;
         if (tear) try m.tear() else try m.change();
     }
     try m.listOpcodes();
@@ -124,6 +125,30 @@ const Mutator = struct {
             13, 14 => m.changeData(),
             else => m.setWord(.instructions, u16, m.smallOrEdge(u16)),
         }
+    }
+
+    /// A block changed as programs are; false if there is none.
+    fn changeBlock(m: *Mutator) Allocator.Error!bool {
+        const all = m.contents(.blocks) orelse return false;
+        var starts: std.ArrayList(usize) = .empty;
+        var at: usize = 0;
+        while (at + @sizeOf(Header) <= all.len) {
+            const header = std.mem.bytesToValue(Header, all[at..][0..@sizeOf(Header)]);
+            if (header.total_bytes < @sizeOf(Header) or header.total_bytes > all.len - at) break;
+            try starts.append(m.arena, at);
+            at += @intCast(header.total_bytes);
+        }
+        if (starts.items.len == 0 or at != all.len) return false;
+        const n = m.random.uintLessThan(usize, starts.items.len);
+        const start = starts.items[n];
+        const end = if (n + 1 < starts.items.len) starts.items[n + 1] else all.len;
+        const changed = try mutate(m.arena, m.random, all[start..end]);
+        const parts = [_][]const u8{ all[0..start], changed, all[end..] };
+        for (m.sections.items) |*s| {
+            if (s.id != @backingInt(SectionId.blocks)) continue;
+            s.bytes = try std.mem.concat(m.arena, u8, &parts);
+        }
+        return true;
     }
 
     fn setWord(m: *Mutator, id: SectionId, comptime T: type, value: T) void {
