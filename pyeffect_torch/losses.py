@@ -22,6 +22,7 @@ from pyeffect_torch.ops.checks import NO_LABEL
 from pyeffect_torch.ops.index_base import index_operand
 from pyeffect_torch.ops.indexing import TAKE_ALONG_AXIS
 from pyeffect_torch.ops.normalization import widen
+from pyeffect_torch.ops.options import require_int, require_number
 from pyeffect_torch.ops.parameters import MODE_STRICT, AlongParams
 
 __all__ = [
@@ -78,6 +79,7 @@ def huber(predictions: Any, targets: Any, *, delta: float = 1.0, reduction: str 
     Raises:
         ArgumentError: `delta` is not positive.
     """
+    delta = require_number("huber", delta, "delta")
     if not delta > 0:
         raise ArgumentError(f"huber: delta is {delta}", "use a positive delta")
     x, y = _pair("huber", predictions, targets)
@@ -134,7 +136,9 @@ def cross_entropy(
     _check_reduction("cross_entropy", reduction)
     logits = operand("cross_entropy", logits)
     labels = index_operand("cross_entropy", labels)
-    losses = _f.cross_entropy_rows(logits, labels, int(ignore_index))
+    losses = _f.cross_entropy_rows(
+        logits, labels, require_int("cross_entropy", ignore_index, "ignore_index")
+    )
     if reduction != "mean":
         return _reduce("cross_entropy", losses, reduction)
     return _mean_of_active(losses, labels, ignore_index)
@@ -211,6 +215,8 @@ def cosine_embedding(
     safe = _f.greater(squares, 0.0)
     root = _f.sqrt(_f.where(safe, squares, literal(1, squares.dtype)))
     cosine = _f.where(safe, _f.divide(dot, root), literal(0, dot.dtype))
-    apart = _f.maximum(_f.subtract(cosine, float(margin)), 0.0)
+    apart = _f.maximum(
+        _f.subtract(cosine, require_number("cosine_embedding", margin, "margin")), 0.0
+    )
     losses = _f.where(_f.greater(t, 0), _f.subtract(1.0, cosine), apart)
     return _reduce("cosine_embedding", losses, reduction)

@@ -23,6 +23,7 @@ from pyeffect_torch.runtime.decode import Decoded, decode
 from pyeffect_torch.runtime.encode import encode
 from pyeffect_torch.runtime.registry import current
 from pyeffect_torch.runtime.wire import Program
+from pyeffect_torch.transforms.arguments import require_callable
 
 
 class FrozenProgram:
@@ -47,6 +48,18 @@ class FrozenProgram:
         inputs = ", ".join(f"{name}: {spec!r}" for name, spec in self.inputs)
         outputs = ", ".join(repr(spec) for _, spec in self.outputs)
         return f"<frozen program ({inputs}) -> ({outputs})>"
+
+    def require_types_of(self, decoded: Decoded) -> None:
+        """Raise `ValueError` unless the names and trees are of what the program takes and gives."""
+        formals = decoded.formal_types()[int(self._uses_key) :]
+        for what, rows, types, structure in (
+            ("inputs", self.inputs, formals, self._in_structure),
+            ("outputs", self.outputs, decoded.output_types, self._out_structure),
+        ):
+            if [(spec.shape, spec.dtype) for _, spec in rows] != types:
+                raise ValueError(f"its {what} are not those of the program")
+            if structure.num_leaves != len(rows):
+                raise ValueError(f"its tree of {what} has {structure.num_leaves} leaves")
 
     def call(self, *args: Any) -> Any:
         """Run the program on arguments of the frozen types.
@@ -108,6 +121,7 @@ def freeze(f: Callable[..., Any], *exemplars: Any, constants: Any = None) -> Fro
     Raises:
         TraceError: `f` reads a traced value, or closes over a value under differentiation.
     """
+    require_callable("freeze", f)
     function = f if constants is None else (lambda *args: f(constants, *args))
     made, structure, out_structure = traced("freeze", function, exemplars, {})
     captures = list(made.captures)
@@ -153,8 +167,9 @@ def load_program(path: str | os.PathLike[str]) -> FrozenProgram:
     blob = read_whole(path)
     decoded = decode(blob)
     try:
-        meta = json.loads(decoded.meta)
-        return FrozenProgram(_program(blob, decoded), meta)
+        made = FrozenProgram(_program(blob, decoded), json.loads(decoded.meta))
+        made.require_types_of(decoded)
+        return made
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileFormatError(
             f"program: the meta section is malformed ({error})", "freeze and save it again"

@@ -14,7 +14,7 @@ from pyeffect_torch.core.op import Shape
 from pyeffect_torch.core.printer import IR
 from pyeffect_torch.core.trace import Trace, trace
 from pyeffect_torch.ops.base import operand, resolve_dtype, shape_of
-from pyeffect_torch.transforms.arguments import argument_paths
+from pyeffect_torch.transforms.arguments import argument_paths, require_callable
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ def spec(shape: Any, dtype: DTypeLike) -> Spec:
 
 def traced(what: str, f: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Trace, Any, Any]:
     """Trace `f` on arrays or specs; return the trace, the input and the output structure."""
+    require_callable(what, f)
     leaves, structure = tree.flatten((args, kwargs))
     types = [
         (leaf.shape, leaf.dtype) if isinstance(leaf, Spec) else _type(operand(what, leaf))
@@ -58,6 +59,7 @@ def _type(array: Array) -> tuple[Shape, DType]:
 
 def make_ir(f: Callable[..., Any]) -> Callable[..., IR]:
     """Return a function that gives the semantic graph of `f`, as printable text."""
+    require_callable("make_ir", f)
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> IR:

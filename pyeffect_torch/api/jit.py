@@ -9,6 +9,7 @@ from typing import Any
 from pyeffect_torch.api.compiled import Compiled
 from pyeffect_torch.api.signatures import capacity, numbers, static_parameters
 from pyeffect_torch.core.errors import ArgumentError
+from pyeffect_torch.transforms.arguments import require_callable
 
 
 def jit(
@@ -48,10 +49,7 @@ def jit(
             cache_capacity=cache_capacity,
             optimize=optimize,
         )
-    if not callable(f):
-        raise ArgumentError(
-            f"jit: expected a function, got {type(f).__name__}", "pass the function itself"
-        )
+    require_callable("jit", f)
     constant = static_parameters(f, constant_argnums, (), "constant_argnums")
     static = static_parameters(f, static_argnums, static_argnames)
     donated = numbers("donate_argnums", donate_argnums)

@@ -10,7 +10,8 @@ from pyeffect_torch.core import late, tree
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.errors import ArgumentError, ShapeError
 from pyeffect_torch.ops.base import describe
-from pyeffect_torch.transforms.arguments import flat_arrays
+from pyeffect_torch.ops.options import require_int
+from pyeffect_torch.transforms.arguments import flat_arrays, require_callable
 from pyeffect_torch.transforms.regions import types_of
 
 _f: Any = late.functions
@@ -40,6 +41,7 @@ def associative_scan(
     Reference:
         G. Blelloch, "Prefix Sums and Their Applications" (1990), section 1.3.
     """
+    require_callable("associative_scan", fn)
     flat, structure = flat_arrays("associative_scan", elems)
     rows = _fronts(flat, structure, axis)
     if reverse:
@@ -65,6 +67,7 @@ def _fronts(flat: Sequence[Array], structure: tree.Structure, axis: int) -> list
     extents: dict[str, int] = {}
     for path, array in zip(tree.paths(structure, "elems"), flat, strict=True):
         rank = len(array.shape)
+        axis = require_int("associative_scan", axis, "axis")
         if not -rank <= axis < rank:
             raise ShapeError(
                 f"associative_scan: {path} is {describe(array)}, which has no axis {axis}",

@@ -19,8 +19,9 @@ from pyeffect_torch.core.graph import Body
 from pyeffect_torch.core.op import MaybeArray, Op, Region, Slim, declare
 from pyeffect_torch.core.trace import Frame, close, placeholders, run
 from pyeffect_torch.ops.base import describe, operand
+from pyeffect_torch.ops.options import require_sequence
 from pyeffect_torch.transforms import regions
-from pyeffect_torch.transforms.arguments import flat_arrays, zeros
+from pyeffect_torch.transforms.arguments import flat_arrays, require_callable, zeros
 from pyeffect_torch.transforms.regions import present, spread
 
 _f: Any = late.functions
@@ -210,6 +211,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         DTypeError, ShapeError: `index` is not one integer. TreeError: the branches return different
         trees or types. ArgumentError: no branch.
     """
+    branches = require_sequence("switch", branches, "branches")
     if not branches:
         raise ArgumentError("switch: there are no branches", "pass one function or more")
     number = operand("switch", index)
@@ -236,6 +238,7 @@ def _branch(
     names: Sequence[str],
     operands: tuple[Any, ...],
 ) -> Any:
+    require_callable(what, *branches)
     flat, structure = flat_arrays(what, operands)
     marker = placeholder((), dtypes.bool_, what)
     paths = [f"{path} of {what}" for path in tree.paths(structure, "operands")]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from pyeffect_torch.core.dtypes import FLOATS
 from pyeffect_torch.core.graph import Body
 from pyeffect_torch.transforms.regions import through
@@ -67,6 +69,11 @@ class Closure:
     def active(self, mask: int) -> list[bool]:
         """Which carries depend on one of the formals of `mask`."""
         return [bool(closed & mask) for closed in self.of_carries]
+
+
+def is_int(value: Any) -> bool:
+    """Whether `value` is an int, of Python or NumPy, and no bool."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def mask_of(flags: Sequence[bool]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pyeffect_torch.control.loops import is_int
 from pyeffect_torch.control.scan_op import ScanRules
 from pyeffect_torch.control.signature import require_same_carry
 from pyeffect_torch.control.unroll import unrolled
@@ -15,7 +16,7 @@ from pyeffect_torch.core.graph import Body
 from pyeffect_torch.core.op import Type
 from pyeffect_torch.core.trace import Frame, close, placeholders, run, uses
 from pyeffect_torch.ops.base import describe
-from pyeffect_torch.transforms.arguments import flat_arrays
+from pyeffect_torch.transforms.arguments import flat_arrays, require_callable
 from pyeffect_torch.transforms.regions import types_of
 
 _f: Any = late.functions
@@ -58,6 +59,7 @@ def map_(f: Callable[[Any], Any], xs: Any) -> Any:
     Raises:
         ShapeError, ArgumentError: as `scan`.
     """
+    require_callable("map", f)
     return scan_steps("map", lambda _, x: (None, f(x)), None, xs)[1]
 
 
@@ -71,6 +73,7 @@ def scan_steps(
     unroll: int | bool = 1,
 ) -> tuple[Any, Any]:
     """`scan`, for messages under another name."""
+    require_callable(what, f)
     carry, carry_structure = flat_arrays(what, init)
     rows, structure = flat_arrays(what, xs)
     steps = _length(what, rows, structure, length)
@@ -124,10 +127,12 @@ def _trace(
 
 
 def _length(what: str, rows: Sequence[Array], structure: tree.Structure, length: int | None) -> int:
-    if length is not None and (
-        not isinstance(length, int) or isinstance(length, bool) or length < 0
-    ):
-        raise ArgumentError(f"{what}: length is {length!r}", "pass an int, 0 or more")
+    if length is not None:
+        if not is_int(length) or not 0 <= length < 1 << 63:
+            raise ArgumentError(
+                f"{what}: length is {length!r}", "pass an int, 0 or more and below 2**63"
+            )
+        length = int(length)
     found: dict[str, int] = {} if length is None else {"length": length}
     for path, row in zip(tree.paths(structure, "xs"), rows, strict=True):
         if not row.shape:
@@ -151,6 +156,6 @@ def _unrolled(what: str, unroll: int | bool, steps: int) -> int:
     """How many steps one pass makes."""
     if unroll is True:
         return max(steps, 1)
-    if not isinstance(unroll, int) or unroll < 1:
+    if not is_int(unroll) or unroll < 1:
         raise ArgumentError(f"{what}: unroll is {unroll!r}", "pass an int, 1 or more, or True")
-    return min(unroll, max(steps, 1))
+    return min(int(unroll), max(steps, 1))

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from pyeffect_torch.control.guard import guarded, may_fail
-from pyeffect_torch.control.loops import Closure, bit, chosen, mask_of
+from pyeffect_torch.control.loops import Closure, bit, chosen, is_int, mask_of
 from pyeffect_torch.control.scan import scan_steps
 from pyeffect_torch.control.signature import require_predicate, require_same_carry
 from pyeffect_torch.core import dtypes, late, tree
@@ -23,7 +23,7 @@ from pyeffect_torch.core.op import MaybeArray, Op, Region, Slim, declare
 from pyeffect_torch.core.trace import Frame, close, placeholders, run
 from pyeffect_torch.ops.base import describe, mixed_dtypes, operand
 from pyeffect_torch.transforms import regions
-from pyeffect_torch.transforms.arguments import flat_arrays, zeros
+from pyeffect_torch.transforms.arguments import flat_arrays, require_callable, zeros
 from pyeffect_torch.transforms.regions import RegionParams, present, spread
 
 _f: Any = late.functions
@@ -222,6 +222,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 def _while(
     what: str, cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init: Any
 ) -> Any:
+    require_callable(what, cond_fun, body_fun)
     flat, structure = flat_arrays(what, init)
     types = regions.types_of(flat)
     marker = placeholder((), dtypes.bool_, what)
@@ -267,7 +268,8 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init:
         TreeError: the carry changes its tree or types. DTypeError, ShapeError: a bound is not one
         integer.
     """
-    if _is_int(lower) and _is_int(upper):
+    require_callable("fori_loop", body_fun)
+    if is_int(lower) and is_int(upper):
         length = max(int(upper) - int(lower), 0)
         steps = _f.counting(length)
         if int(lower):
@@ -283,10 +285,6 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init:
         return carry[0] + 1, after
 
     return _while("fori_loop", lambda carry: carry[0] < high, step, (low, init))[1]
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _bounds(lower: Any, upper: Any) -> tuple[Array, Array]:

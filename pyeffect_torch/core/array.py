@@ -18,8 +18,13 @@ from typing import Any, Final
 import numpy as np
 
 from pyeffect_torch.core import scopes, source
-from pyeffect_torch.core.dtypes import DType
-from pyeffect_torch.core.errors import DTypeError, ForeignHandleError, InvalidHandleError
+from pyeffect_torch.core.dtypes import DType, bfloat16
+from pyeffect_torch.core.errors import (
+    DTypeError,
+    EffectTorchError,
+    ForeignHandleError,
+    InvalidHandleError,
+)
 from pyeffect_torch.core.methods import Methods
 from pyeffect_torch.core.op import (
     Affine,
@@ -248,13 +253,20 @@ def literal(value: Any, dtype: DType) -> Array:
     A number above the largest of a floating dtype is infinite, without a warning.
 
     Raises:
-        DTypeError: an int that has no value of `dtype`.
+        DTypeError: `value` is no number, or has no value of `dtype`.
     """
     try:
         if -_SMALL < value < _SMALL:
             return make(LITERAL, (), dtype.type(value), (), dtype)
         with np.errstate(over="ignore"):
-            return make(LITERAL, (), dtype.type(value), (), dtype)
+            wide = float(value) if dtype is bfloat16 else value  # it takes ints of 64 bits only
+            return make(LITERAL, (), dtype.type(wide), (), dtype)
+    except EffectTorchError:
+        raise  # an array that has no value: it says so
+    except (TypeError, ValueError):
+        raise DTypeError(
+            f"{value!r} is no value of {dtype.name}", "pass a number that the dtype has"
+        ) from None
     except OverflowError:
         bits = int(value).bit_length()
         shown = f"int {value}" if bits <= 64 else f"int of {bits} bits"

@@ -11,6 +11,7 @@ from pyeffect_torch.core import dtypes, late
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.errors import ArgumentError, DTypeError
 from pyeffect_torch.ops.base import operand, operands
+from pyeffect_torch.ops.options import require_sequence
 
 _f: Any = late.functions
 
@@ -51,6 +52,8 @@ def select(conditions: Sequence[Any], choices: Sequence[Any], default: Any = 0) 
         choices: one for each condition, of one dtype; all broadcast together.
         default: a number or an array of that dtype.
     """
+    conditions = require_sequence("select", conditions, "conditions")
+    choices = require_sequence("select", choices, "choices")
     if not conditions or len(conditions) != len(choices):
         raise ArgumentError(
             f"select: {len(conditions)} conditions against {len(choices)} choices",

@@ -7,6 +7,7 @@ from typing import Any
 from pyeffect_torch.core import dtypes, late
 from pyeffect_torch.core.array import Array, literal
 from pyeffect_torch.ops.base import operands
+from pyeffect_torch.ops.options import require_number
 
 __all__ = ["allclose", "array_equal", "isclose"]
 
@@ -28,7 +29,10 @@ def isclose(
     wide = dtypes.accumulator(a.dtype) if is_float else dtypes.float64
     equal = _f.equal(a, b)
     a, b = _f.cast(a, wide), _f.cast(b, wide)
-    bound = _f.add(_f.multiply(_f.abs(b), float(rtol)), float(atol))
+    bound = _f.add(
+        _f.multiply(_f.abs(b), require_number("isclose", rtol, "rtol")),
+        require_number("isclose", atol, "atol"),
+    )
     near = _f.less_equal(_f.abs(_f.subtract(a, b)), bound)
     if not is_float:
         return _f.logical_or(equal, near)

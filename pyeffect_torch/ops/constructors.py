@@ -27,6 +27,7 @@ from pyeffect_torch.ops.base import (
 )
 from pyeffect_torch.ops.host import holds, host_array, host_dtype, ragged
 from pyeffect_torch.ops.iota import iota
+from pyeffect_torch.ops.options import require_int
 
 _f: Any = late.functions
 
@@ -114,7 +115,7 @@ def constant(value: Any, dtype: DTypeLike | None = None) -> Array:
 
 def constant_like(x: Array, value: bool | int | float) -> Array:
     """Return a 0-d literal of the dtype of `x`."""
-    return literal(value, x.dtype)
+    return literal(value, (x if isinstance(x, Array) else operand("constant_like", x)).dtype)
 
 
 def full(shape: Any, value: Any, dtype: DTypeLike | None = None) -> Array:
@@ -277,7 +278,7 @@ def linspace(
         dtype: of the result; for an integer dtype the numbers are rounded down.
     """
     low, high = _static("linspace", start), _static("linspace", stop)
-    (count,) = shape_of("linspace", num)
+    (count,) = shape_of("linspace", require_int("linspace", num, "num"))
     target = resolve_dtype("linspace", dtype)
     computed = dtypes.accumulator(target) if dtypes.is_float(target) else dtypes.float64
     parts = count - 1 if endpoint else count
@@ -357,6 +358,7 @@ def diag(x: Any, k: int = 0) -> Array:
         raise ShapeError(
             f"diag: takes a vector or a matrix, got {describe(vector)}", "reshape it first"
         )
+    k = require_int("diag", k, "k")
     extent = vector.shape[0] + abs(k)
     if k:
         vector = _f.concatenate([vector, zeros((abs(k),), vector.dtype)], 0)

@@ -21,6 +21,7 @@ from pyeffect_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from pyeffect_torch.core.op import Domain, Multilinear, Sample, Shape, declare
 from pyeffect_torch.ops import base, domains
 from pyeffect_torch.ops.base import describe, is_number, mixed_dtypes, normalize_axis, operand
+from pyeffect_torch.ops.options import require_int
 from pyeffect_torch.ops.parameters import DotParams
 from pyeffect_torch.ops.shape import (
     inverse_permutation,
@@ -300,7 +301,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
             )
         )
     else:
-        count = axes.__index__()
+        count = require_int("tensordot", axes, "axes")
         if not 0 <= count <= min(len(x.shape), len(y.shape)):
             raise ShapeError(
                 f"tensordot: {describe(x)} and {describe(y)} have no {count} axes to contract",

@@ -16,6 +16,7 @@ from pyeffect_torch.core.array import PLACEHOLDER_FLAG, Array, literal
 from pyeffect_torch.core.errors import ArgumentError, ShapeError, TraceError
 from pyeffect_torch.ops.base import describe, is_number, operand, operands, shape_of
 from pyeffect_torch.ops.index_base import check_static, index_operand, mode_number
+from pyeffect_torch.ops.options import require_sequence
 from pyeffect_torch.ops.parameters import (
     KIND_ADD,
     MODE_ERROR,
@@ -240,12 +241,15 @@ def _equal_bins(x: Array, count: int, between: tuple[Any, Any] | None) -> Array:
     if between is None:
         low, high = _f.min(x), _f.max(x)
     else:
+        between = require_sequence("histogram", between, "range")
+        if len(between) != 2:
+            raise ArgumentError(f"histogram: range has {len(between)} ends", "pass (low, high)")
         low, high = (operand("histogram", end) for end in between)
         if all(is_number(end) for end in between):
             start, stop = between
             if not (math.isfinite(start) and math.isfinite(stop) and start <= stop):
                 raise ArgumentError(
-                    f"histogram: no bins fit the range {between}", "pass finite ascending numbers"
+                    f"histogram: no bins fit the range {start, stop}", "pass finite ascending numbers"
                 )
             low, high = literal(float(start), dtypes.float64), literal(float(stop), dtypes.float64)
     low, high = _f.cast(low, dtypes.float64), _f.cast(high, dtypes.float64)

@@ -31,6 +31,7 @@ from pyeffect_torch.ops.base import (
     require_float,
     resolve_dtype,
 )
+from pyeffect_torch.ops.options import require_int
 
 _f: Any = late.functions
 
@@ -187,7 +188,9 @@ CUMMIN: Final = _declare(
 def _run(op: Op, array: Array, axis: int | None, reverse: bool) -> Array:
     if axis is None:
         array, axis = _f.reshape(array, (array.size,)), 0
-    return bind(op, (array,), _Running(normalize_axis(op.name, axis, len(array.shape)), reverse))
+    return bind(
+        op, (array,), _Running(normalize_axis(op.name, axis, len(array.shape)), bool(reverse))
+    )
 
 
 def _summand(name: str, x: Any, dtype: DTypeLike | None) -> Array:
@@ -251,7 +254,7 @@ def cumlogsumexp(x: Any, axis: int | None = None, *, reverse: bool = False) -> A
     require_float("cumlogsumexp", array)
     if axis is None:
         array, axis = _f.reshape(array, (array.size,)), 0
-    params = _Running(normalize_axis("cumlogsumexp", axis, len(array.shape)), reverse)
+    params = _Running(normalize_axis("cumlogsumexp", axis, len(array.shape)), bool(reverse))
     run = _f.cast(array, dtypes.accumulator(array.dtype))
     nothing, by = _f.constant_like(run, -math.inf), 1
     # Neighbours join by doubling, so the error grows with the logarithm of the length.
@@ -271,6 +274,7 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     """
     array = operand("diff", x)
     place = normalize_axis("diff", axis, len(array.shape))
+    n = require_int("diff", n, "n")
     if n < 0:
         raise ArgumentError(f"diff: n is {n}", "pass 0 or more")
     if n == 0:

@@ -9,6 +9,7 @@ from pyeffect_torch.core.array import Array, literal
 from pyeffect_torch.core.errors import ArgumentError
 from pyeffect_torch.ops import discrete
 from pyeffect_torch.ops.base import operand, require_float
+from pyeffect_torch.ops.options import require_number
 
 __all__ = ["dropout"]
 
@@ -28,6 +29,7 @@ def dropout(key: Any, x: Any, rate: float) -> Array:
     """
     x = operand("dropout", x)
     require_float("dropout", x)
+    rate = require_number("dropout", rate, "rate")
     if not 0 <= rate <= 1:
         raise ArgumentError(f"dropout: rate is {rate}", "use a rate from 0 to 1")
     if rate == 0:

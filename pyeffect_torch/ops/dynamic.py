@@ -31,6 +31,7 @@ from pyeffect_torch.ops.index_base import (
     zeros_of,
 )
 from pyeffect_torch.ops.indexing import TAKE
+from pyeffect_torch.ops.options import require_sequence
 from pyeffect_torch.ops.parameters import (
     KIND_SET,
     MODE_CLIP,
@@ -247,7 +248,7 @@ def start_vector(name: str, starts: Any, rank: int) -> Array:
     if isinstance(starts, (Array, np.ndarray)):
         return _f.cast(index_operand(name, starts), dtypes.int64)
     parts: list[Array] = []
-    for start in starts:
+    for start in require_sequence(name, starts, "the starts"):
         value = index_operand(name, start)
         if value.shape:
             raise ShapeError(

@@ -81,6 +81,11 @@ def _parse(
     subscripts: str, arrays: Sequence[Array]
 ) -> tuple[list[tuple[Label, ...]], tuple[Label, ...]]:
     """Return the labels of each operand's axes and of the result."""
+    if not isinstance(subscripts, str):
+        raise ArgumentError(
+            f"einsum: the subscripts must be a string, got {type(subscripts).__name__}",
+            "write them first, for example 'ij,jk->ik'",
+        )
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     parts = left.split(",")

@@ -13,6 +13,7 @@ from pyeffect_torch.core.errors import ShapeError
 from pyeffect_torch.ops.base import shape_of
 from pyeffect_torch.ops.dynamic import CHECK_INDEX
 from pyeffect_torch.ops.index_base import check_static, index_operand, mode_number
+from pyeffect_torch.ops.options import require_int, require_sequence
 from pyeffect_torch.ops.parameters import MODE_ERROR, CheckIndexParams
 
 __all__ = ["ravel_multi_index", "tril_indices", "triu_indices", "unravel_index"]
@@ -22,6 +23,7 @@ _f: Any = late.functions
 
 def _triangle(name: str, n: int, k: int, m: int | None, lower: bool) -> tuple[Array, Array]:
     rows, columns = shape_of(name, (n, n if m is None else m))
+    k = require_int(name, k, "k")
     found = (np.tril_indices if lower else np.triu_indices)(rows, k, columns)
     return _f.array(found[0].astype(np.int64)), _f.array(found[1].astype(np.int64))
 
@@ -78,6 +80,7 @@ def ravel_multi_index(multi_index: Any, shape: Any, *, mode: str = "error") -> A
     """
     extents = shape_of("ravel_multi_index", shape)
     number = mode_number("ravel_multi_index", mode)
+    multi_index = require_sequence("ravel_multi_index", multi_index, "the indices")
     if len(multi_index) != len(extents) or not extents:
         raise ShapeError(
             f"ravel_multi_index: {len(multi_index)} indices for shape {list(extents)}",

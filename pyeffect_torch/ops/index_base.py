@@ -27,7 +27,7 @@ def zeros_of(array: Array) -> Array:
 
 def mode_number(name: str, mode: str) -> int:
     """Return the number of a mode name, or raise `ArgumentError`."""
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise ArgumentError(f"{name}: unknown mode {mode!r}", "use 'error', 'clip' or 'fill'")
     return MODES[mode]
 

@@ -18,7 +18,8 @@ from pyeffect_torch.ops.base import (
 from pyeffect_torch.ops.contraction import check_dtypes
 from pyeffect_torch.ops.lu import inv
 from pyeffect_torch.ops.matrices import column, identity_like, matrix, times
-from pyeffect_torch.ops.shape import expand_dims, moveaxis, require_int, reshape
+from pyeffect_torch.ops.options import require_int
+from pyeffect_torch.ops.shape import expand_dims, moveaxis, reshape
 from pyeffect_torch.ops.statistics import norm as vector_norm
 from pyeffect_torch.ops.svd import above, pinv, svdvals, tolerance
 

@@ -11,6 +11,7 @@ from typing import Any
 from pyeffect_torch.core import dtypes, late
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.ops.base import operand, require_float
+from pyeffect_torch.ops.options import require_number
 from pyeffect_torch.ops.reducing import Axes
 from pyeffect_torch.ops.statistics import safe_root
 
@@ -80,7 +81,10 @@ def _variance(name: str, x: Any, axis: Axes, correction: float, keepdims: bool) 
     centred = _f.where(absent, zero, _f.subtract(filled, mean))
     total = _f.sum(_f.square(centred), axis, keepdims=keepdims)
     count = _f.count_nonzero(_f.logical_not(absent), axis, keepdims=keepdims)
-    free = _f.maximum(_f.subtract(_f.cast(count, filled.dtype), float(correction)), zero)
+    free = _f.maximum(
+        _f.subtract(_f.cast(count, filled.dtype), require_number(name, correction, "correction")),
+        zero,
+    )
     return _f.divide(total, free)
 
 

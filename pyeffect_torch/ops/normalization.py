@@ -32,6 +32,7 @@ from pyeffect_torch.ops.base import (
     operand,
     require_float,
 )
+from pyeffect_torch.ops.options import require_number
 from pyeffect_torch.ops.shape import broadcast_to, reshape
 
 __all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax"]
@@ -368,7 +369,7 @@ def _flat_norm(name: str, op: Op, x: Any, scales: Sequence[tuple[Any, int]], eps
         for scale, default in scales
     ]
     rows = reshape(x, (*x.shape[: len(x.shape) - len(shape)], width))
-    return reshape(bind(op, (rows, *full), float(eps)), x.shape)
+    return reshape(bind(op, (rows, *full), require_number(name, eps, "eps")), x.shape)
 
 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:

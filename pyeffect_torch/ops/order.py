@@ -19,6 +19,7 @@ from pyeffect_torch.core.op import Domain, JvpRule, MaybeArray, Sample, declare
 from pyeffect_torch.ops import domains
 from pyeffect_torch.ops.base import describe, normalize_axis, operand
 from pyeffect_torch.ops.indexing import TAKE_ALONG_AXIS
+from pyeffect_torch.ops.options import require_int, require_sequence
 from pyeffect_torch.ops.parameters import MODE_CLIP, AlongParams, SortParams
 
 __all__ = ["argpartition", "argsort", "lexsort", "partition", "sort", "top_k"]
@@ -166,8 +167,7 @@ def lexsort(keys: Sequence[Any], axis: int = -1) -> Array:
         keys: arrays of one shape, or an array whose rows they are; where the last is equal, the
             one before it decides, and so on.
     """
-    rows = [keys[k] for k in range(len(keys))] if isinstance(keys, (Array, np.ndarray)) else keys
-    arrays = [operand("lexsort", key) for key in rows]
+    arrays = [operand("lexsort", key) for key in require_sequence("lexsort", keys, "keys")]
     if not arrays or any(array.shape != arrays[0].shape for array in arrays):
         raise ShapeError(
             f"lexsort: keys {', '.join(map(describe, arrays)) or 'of no number'}",
@@ -182,6 +182,7 @@ def lexsort(keys: Sequence[Any], axis: int = -1) -> Array:
 
 def _check_kth(name: str, x: Any, kth: int, axis: int | None) -> None:
     array = operand(name, x)
+    kth = require_int(name, kth, "kth")
     extent = array.size if axis is None else array.shape[normalize_axis(name, axis, array.ndim)]
     if not -extent <= kth < extent:
         raise ShapeError(

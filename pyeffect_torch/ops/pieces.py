@@ -18,6 +18,7 @@ from pyeffect_torch.core.errors import ShapeError
 from pyeffect_torch.core.op import Affine, Domain, Linear, Sample, Shape, declare
 from pyeffect_torch.ops import domains
 from pyeffect_torch.ops.base import describe, mixed_dtypes, normalize_axis, operand
+from pyeffect_torch.ops.options import require_sequence
 from pyeffect_torch.ops.parameters import PadParams, SliceParams
 from pyeffect_torch.ops.shape import broadcast_to, reshape
 
@@ -329,7 +330,9 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Array:
     Raises:
         ShapeError: other extents differ, rank 0, or no array. DTypeError: mixed dtypes.
     """
-    parts = tuple(operand("concatenate", array) for array in arrays)
+    parts = tuple(
+        operand("concatenate", array) for array in require_sequence("concatenate", arrays, "arrays")
+    )
     if not parts:
         raise ShapeError("concatenate: no array to join", "pass one array at least")
     if axis is None:

@@ -8,7 +8,8 @@ from pyeffect_torch.core import dtypes, late
 from pyeffect_torch.core.array import Array, literal
 from pyeffect_torch.core.errors import ShapeError
 from pyeffect_torch.ops.base import describe, operand, require_float, require_integer
-from pyeffect_torch.ops.shape import expand_dims, require_int, reshape
+from pyeffect_torch.ops.options import require_int
+from pyeffect_torch.ops.shape import expand_dims, reshape
 
 __all__ = ["position_embedding", "rotary_embedding"]
 

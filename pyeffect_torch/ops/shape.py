@@ -15,7 +15,7 @@ import numpy as np
 from pyeffect_torch.core import late
 from pyeffect_torch.core.array import Array, bind
 from pyeffect_torch.core.dtypes import DType
-from pyeffect_torch.core.errors import ArgumentError, EffectTorchError, ShapeError
+from pyeffect_torch.core.errors import ShapeError
 from pyeffect_torch.core.op import Domain, Linear, Sample, Shape, declare
 from pyeffect_torch.ops import base, domains
 from pyeffect_torch.ops.base import describe, normalize_axes, normalize_axis, operand, shape_of
@@ -371,15 +371,3 @@ def require_rank(name: str, x: Array, least: int) -> None:
             f"{name}: needs an array of rank {least} or more, got {describe(x)}",
             "add axes with x.reshape(...)",
         )
-
-
-def require_int(name: str, value: Any, role: str) -> int:
-    """Return `value` as an int, or raise `ArgumentError` naming its role."""
-    try:
-        return value.__index__()
-    except EffectTorchError:
-        raise  # an array that is no int, or has no value: it says so
-    except (AttributeError, TypeError):
-        raise ArgumentError(
-            f"{name}: {role} must be an int, got {type(value).__name__}", "pass an int"
-        ) from None

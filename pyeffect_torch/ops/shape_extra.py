@@ -12,12 +12,12 @@ from pyeffect_torch.core import late
 from pyeffect_torch.core.array import Array, literal
 from pyeffect_torch.core.errors import ArgumentError, ShapeError
 from pyeffect_torch.ops.base import describe, normalize_axes, normalize_axis, operand
+from pyeffect_torch.ops.options import require_int, require_sequence
 from pyeffect_torch.ops.pieces import concatenate, slice_
 from pyeffect_torch.ops.shape import (
     broadcast_to,
     expand_dims,
     moveaxis,
-    require_int,
     require_rank,
     reshape,
     swapaxes,
@@ -69,7 +69,7 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
     Raises:
         ShapeError: the shapes differ. DTypeError: the dtypes differ.
     """
-    parts = [operand("stack", array) for array in arrays]
+    parts = [operand("stack", array) for array in require_sequence("stack", arrays, "arrays")]
     if not parts:
         raise ShapeError("stack: no array to join", "pass one array at least")
     for part in parts:
@@ -148,13 +148,15 @@ def atleast_2d(x: Any) -> Array:
 
 def hstack(arrays: Sequence[Any]) -> Array:
     """Return the arrays joined along axis 1, or axis 0 for vectors."""
-    parts = [atleast_1d(array) for array in arrays]
+    parts = [atleast_1d(array) for array in require_sequence("hstack", arrays, "arrays")]
     return concatenate(parts, 0 if parts and len(parts[0].shape) == 1 else 1)
 
 
 def vstack(arrays: Sequence[Any]) -> Array:
     """Return the arrays joined along axis 0, vectors as rows."""
-    return concatenate([atleast_2d(array) for array in arrays], 0)
+    return concatenate(
+        [atleast_2d(array) for array in require_sequence("vstack", arrays, "arrays")], 0
+    )
 
 
 # --- repeating
@@ -254,12 +256,13 @@ def rot90(x: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
         ShapeError: not two different axes.
     """
     x = operand("rot90", x)
+    axes = require_sequence("rot90", axes, "axes")
     if len(axes) != 2:
         raise ShapeError(f"rot90: a plane has two axes, got {list(axes)}", "pass two axes")
     first, second = (normalize_axis("rot90", axis, len(x.shape)) for axis in axes)
     if first == second:
         raise ShapeError(f"rot90: axes {list(axes)} are one axis", "pass two different axes")
-    turns = k % 4
+    turns = require_int("rot90", k, "k") % 4
     if turns == 0:
         return x
     if turns == 2:
@@ -310,7 +313,8 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
         raise ShapeError(f"diagonal: axes {axis1} and {axis2} are one axis", "name two axes")
     moved = moveaxis(x, (first, second), (-2, -1))
     rows, columns = moved.shape[-2:]
-    top, left = max(-offset, 0), max(offset, 0)
+    start = require_int("diagonal", offset, "offset")
+    top, left = max(-start, 0), max(start, 0)
     length = max(min(rows - top, columns - left), 0)
     rest = moved.shape[:-2]
     if length == 0:

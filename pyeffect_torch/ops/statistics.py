@@ -12,6 +12,7 @@ from pyeffect_torch.core import dtypes, late
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.errors import ArgumentError
 from pyeffect_torch.ops.base import normalize_axes, operand, require_float
+from pyeffect_torch.ops.options import require_number
 from pyeffect_torch.ops.reducing import Axes, count_of, kept_shape, remaining_shape
 
 __all__ = ["logsumexp", "norm", "std", "var"]
@@ -43,7 +44,8 @@ def _variance(name: str, x: Array, axis: Axes, correction: float, keepdims: bool
     axes = normalize_axes(name, axis, len(x.shape))
     centred = _f.subtract(x, _f.mean(x, axes, keepdims=True))
     total = _f.sum(_f.square(centred), axes, keepdims=keepdims)
-    return _f.divide(total, float(max(count_of(x.shape, axes) - correction, 0)))
+    free = count_of(x.shape, axes) - require_number(name, correction, "correction")
+    return _f.divide(total, max(free, 0.0))
 
 
 def std(x: Any, axis: Axes = None, *, correction: float = 0, keepdims: bool = False) -> Array:

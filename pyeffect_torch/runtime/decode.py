@@ -48,6 +48,14 @@ class Decoded:
     meta: bytes
     blocks: list[Decoded]
 
+    def formal_types(self) -> list[Type]:
+        """The types of the inputs that a caller passes, in order."""
+        return [
+            kind
+            for kind, flag in zip(self.input_types, self.input_flags, strict=True)
+            if not flag & _NOT_PASSED
+        ]
+
 
 def decode(blob: bytes) -> Decoded:
     """Decode a whole program.

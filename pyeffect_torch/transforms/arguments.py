@@ -79,6 +79,15 @@ def argument_paths(
     return paths
 
 
+def require_callable(what: str, *functions: Any) -> None:
+    """Raise `ArgumentError` unless all are functions."""
+    for f in functions:
+        if not callable(f):
+            raise ArgumentError(
+                f"{what}: expected a function, got {type(f).__name__}", "pass the function itself"
+            )
+
+
 def flat_arrays(what: str, value: Any) -> tuple[list[Array], tree.Structure]:
     """Return the leaves of a tree as arrays, and its structure."""
     leaves, structure = tree.flatten(value)

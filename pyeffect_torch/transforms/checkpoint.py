@@ -18,7 +18,7 @@ from pyeffect_torch.core.graph import Body
 from pyeffect_torch.core.op import MaybeArray, Op, Region, declare
 from pyeffect_torch.core.trace import trace
 from pyeffect_torch.transforms import regions
-from pyeffect_torch.transforms.arguments import argument_paths, flat_arrays
+from pyeffect_torch.transforms.arguments import argument_paths, flat_arrays, require_callable
 
 Policy = Callable[[Op], bool]
 _DOTS = frozenset({"dot_general", "attention"})
@@ -102,11 +102,13 @@ def checkpoint(f: Callable[..., Any], policy: str | Policy | None = None) -> Cal
     Raises:
         ArgumentError: an unknown policy.
     """
-    if isinstance(policy, str) and policy not in POLICIES:
+    require_callable("checkpoint", f)
+    named = "nothing" if policy is None else policy
+    if not callable(named) and (not isinstance(named, str) or named not in POLICIES):
         raise ArgumentError(
             f"checkpoint: unknown policy {policy!r}", f"use one of {sorted(POLICIES)} or a function"
         )
-    keep = POLICIES["nothing" if policy is None else policy] if not callable(policy) else policy
+    keep = named if callable(named) else POLICIES[named]
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:

@@ -22,6 +22,7 @@ from pyeffect_torch.transforms.arguments import (
     argument_paths,
     flat_arrays,
     instantiate,
+    require_callable,
 )
 from pyeffect_torch.transforms.reverse import reverse_through, without_tangents
 from pyeffect_torch.transforms.vmap import vmap
@@ -281,6 +282,7 @@ class _Custom:
     def __init__(
         self, kind: str, f: Callable[..., Any], nondiff_argnums: Sequence[int] = ()
     ) -> None:
+        require_callable(kind, f)
         self.kind = kind
         self.f = f
         self.nondiff_argnums = tuple(nondiff_argnums)

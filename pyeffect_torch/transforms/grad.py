@@ -19,6 +19,7 @@ from pyeffect_torch.transforms.arguments import (
     flat_arrays,
     instantiate,
     matching,
+    require_callable,
     require_differentiable,
     split_aux,
     zeros,
@@ -62,6 +63,7 @@ def value_and_grad(
     Raises:
         DTypeError: an integer or bool leaf. ArgumentError: a result that is no scalar.
     """
+    require_callable("value_and_grad", f)
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -74,6 +76,7 @@ def grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """Return the gradient function of `f`, as in `value_and_grad`; with aux, a pair."""
+    require_callable("grad", f)
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -128,6 +131,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     primal; it may be called any number of times. Integer and bool leaves have zero cotangents of
     their own dtype, and what is passed for integer results is ignored.
     """
+    require_callable("vjp", f)
     flat, structure = flat_arrays("vjp", primals)
     leaves = [leaf(a) if dtypes.is_float(a.dtype) else a for a in flat]
     fresh = [a for a in leaves if dtypes.is_float(a.dtype)]
@@ -178,6 +182,7 @@ def linear_transpose(f: Callable[..., Any], *primals: Any) -> Callable[[Any], tu
     Raises:
         DTypeError: an integer or bool leaf. TraceError: `f` is not linear.
     """
+    require_callable("linear_transpose", f)
     name = getattr(f, "__name__", "f")
     leaves, structure = tree.flatten(primals)
     types = [_type_of("linear_transpose", value) for value in leaves]

@@ -11,6 +11,7 @@ from pyeffect_torch.core.array import Array
 from pyeffect_torch.transforms.arguments import (
     argument_indices,
     flat_arrays,
+    require_callable,
     require_differentiable,
 )
 from pyeffect_torch.transforms.grad import vjp
@@ -54,6 +55,7 @@ def jacrev(
     Each entry has the shape of the result followed by the shape of the argument. With `has_aux`,
     `f` returns `(result, aux)` and the Jacobian comes as `(jacobian, aux)`.
     """
+    require_callable("jacrev", f)
 
     @functools.wraps(f)
     def wrapped(*args: Any) -> Any:
@@ -96,6 +98,7 @@ def jacfwd(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """Return the Jacobian of `f` by forward mode; the result has the trees of `jacrev`."""
+    require_callable("jacfwd", f)
 
     @functools.wraps(f)
     def wrapped(*args: Any) -> Any:

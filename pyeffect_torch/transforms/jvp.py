@@ -9,7 +9,13 @@ from pyeffect_torch.core import dtypes, tree
 from pyeffect_torch.core.array import Array, leaf, placeholder
 from pyeffect_torch.core.errors import ArgumentError
 from pyeffect_torch.core.graph import Body, begin_derivative, end_derivative, reach
-from pyeffect_torch.transforms.arguments import flat_arrays, instantiate, matching, split_aux
+from pyeffect_torch.transforms.arguments import (
+    flat_arrays,
+    instantiate,
+    matching,
+    require_callable,
+    split_aux,
+)
 from pyeffect_torch.transforms.forward import forward
 
 
@@ -22,6 +28,7 @@ def _push(
     what: str,
 ) -> tuple[list[Array], list[Array], list[Array | None], tree.Structure, Any]:
     """Run `f` on leaves over `flat`; return its outputs, the joint primals and the tangents."""
+    require_callable(what, f)
     leaves = [leaf(a) if dtypes.is_float(a.dtype) else a for a in flat]
     fresh = [a for a in leaves if dtypes.is_float(a.dtype)]
     token = begin_derivative(fresh)

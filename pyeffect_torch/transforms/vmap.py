@@ -12,7 +12,7 @@ from pyeffect_torch.core.errors import ArgumentError, ShapeError, TraceError, Tr
 from pyeffect_torch.core.graph import reach
 from pyeffect_torch.core.trace import Frame, pop, push
 from pyeffect_torch.ops.base import describe, operand
-from pyeffect_torch.transforms.arguments import argument_paths, flat_arrays
+from pyeffect_torch.transforms.arguments import argument_paths, flat_arrays, require_callable
 from pyeffect_torch.transforms.batch import batch_walk, batched_form
 
 _f: Any = late.functions
@@ -92,6 +92,7 @@ def vmap(
         ShapeError: batch axes of different extents, or out of range. TreeError, ArgumentError:
         axes that do not fit the trees.
     """
+    require_callable("vmap", f)
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:

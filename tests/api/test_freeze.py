@@ -86,6 +86,26 @@ def test_a_damaged_file_is_refused(tmp_path: Path, kind: str, message: str) -> N
         et.load_program(path)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"inputs": [{"name": "args[0]", "shape": [3]', "[2]", "its inputs are not those"),
+        ('"outputs": [{"name": "out", "shape": [3]', "[2]", "its outputs are not those"),
+        ('"in_tree": ["tuple", [0', "[ ", "its tree of inputs has 0 leaves"),
+    ],
+)
+def test_names_and_trees_that_are_not_the_programs_are_refused(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    path = tmp_path / "f.pet"
+    et.freeze(lambda x: x * 2, et.spec((3,), "float32")).save(path)
+    blob = path.read_bytes()
+    at = blob.index(old.encode()) + len(old) - len(new)
+    path.write_bytes(blob[:at] + new.encode() + blob[at + len(new) :])
+    with pytest.raises(et.errors.FileFormatError, match=message):
+        et.load_program(path)
+
+
 def test_a_missing_file_is_an_io_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="cannot read"):
         et.load_program(tmp_path / "none.pet")
