@@ -241,15 +241,16 @@ def _equal_bins(x: Array, count: int, between: tuple[Any, Any] | None) -> Array:
     if between is None:
         low, high = _f.min(x), _f.max(x)
     else:
-        between = require_sequence("histogram", between, "range")
-        if len(between) != 2:
-            raise ArgumentError(f"histogram: range has {len(between)} ends", "pass (low, high)")
-        low, high = (operand("histogram", end) for end in between)
-        if all(is_number(end) for end in between):
-            start, stop = between
+        ends = require_sequence("histogram", between, "range")
+        if len(ends) != 2:
+            raise ArgumentError(f"histogram: range has {len(ends)} ends", "pass (low, high)")
+        low, high = (operand("histogram", end) for end in ends)
+        if all(is_number(end) for end in ends):
+            start, stop = ends
             if not (math.isfinite(start) and math.isfinite(stop) and start <= stop):
                 raise ArgumentError(
-                    f"histogram: no bins fit the range {start, stop}", "pass finite ascending numbers"
+                    f"histogram: no bins fit the range {start, stop}",
+                    "pass finite ascending numbers",
                 )
             low, high = literal(float(start), dtypes.float64), literal(float(stop), dtypes.float64)
     low, high = _f.cast(low, dtypes.float64), _f.cast(high, dtypes.float64)
