@@ -362,7 +362,7 @@ fn assemble(f: *Finisher, arena_bytes: u64) Error!plans.Plan {
         .table_words = pointers_max + inner.words,
         .calls_host = inner.calls_host,
         // Dispatching an instruction takes about 50 ns on top of its kernel.
-        .cost_ns = cost_ns + 50 * f.order.len,
+        .cost_ns = cost_ns +| 50 * f.order.len,
         .program_instructions = @intCast(l.program.instructionCount()),
         .compile_ns = 0,
         .storages = try describeStorages(f),

@@ -73,26 +73,28 @@ pub fn plan(op: Op, a: *const Operand, rhs: ?*const Operand, options: Options) G
     g.units_per_task = @max(1, task_ns / each);
     g.work.task_count = (g.unit_count + g.units_per_task - 1) / g.units_per_task;
     g.work.scratch_bytes = scratchWords(&g) * @sizeOf(f64);
-    g.work.cost_ns = each * g.unit_count;
+    g.work.cost_ns = each *| g.unit_count;
     return g;
 }
 
-/// Nanoseconds of a unit, at two operations in one.
+/// Nanoseconds of a unit, at two operations in one; what would not fit 64 bits is the largest.
 fn costOf(g: *const Geometry) u64 {
     const m = g.a.rows;
     const n = g.a.columns;
     const small = @min(m, n);
+    const cube = n *| n *| n;
     const sum: u64 = switch (g.op) {
-        .lu => n * n * n / 3,
-        .cholesky => n * n * n / 6,
-        .triangular_solve => n * n * @min(g.b.columns, block_columns) / 2,
-        .qr => 2 * m * small * @max(n, small),
-        .eigh => if (g.options.vectors) 5 * n * n * n else n * n * n,
-        .svd => if (g.options.vectors) 7 * m * n * small else 2 * m * n * small,
+        .lu => cube / 3,
+        .cholesky => cube / 6,
+        .triangular_solve => n *| n *| @min(g.b.columns, block_columns) / 2,
+        .qr => 2 *| m *| small *| @max(n, small),
+        .eigh => if (g.options.vectors) 5 *| cube else cube,
+        .svd => (if (g.options.vectors) @as(u64, 7) else 2) *| m *| n *| small,
     };
-    return 200 + m * n + sum;
+    return 200 +| m *| n +| sum;
 }
 
+/// Elements of float64. No operand or result has more than 2^48 elements, so the sums fit.
 fn scratchWords(g: *const Geometry) u64 {
     const m = g.a.rows;
     const n = g.a.columns;

@@ -486,3 +486,12 @@ test "few matrices of many are a task" {
     const solve = linalg.plan(.triangular_solve, &a, &b, .{});
     try testing.expect(solve.work.task_count > 10);
 }
+
+test "matrices of any extent have a cost" {
+    const huge: kernel_abi.Operand = .contiguous(.f64, &.{ 1 << 24, 1 << 24 });
+    for (std.enums.values(linalg.Op)) |op| {
+        const rhs = if (op == .triangular_solve) &huge else null;
+        const g = linalg.plan(op, &huge, rhs, .{ .vectors = true });
+        try testing.expect(g.work.cost_ns > 1 << 60);
+    }
+}

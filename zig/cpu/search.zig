@@ -41,7 +41,7 @@ pub fn plan(rows: *const Operand, values: *const Operand, right: bool) Geometry 
     }
     g.value_count = g.axes.count();
     g.work.task_count = (g.value_count + task_values - 1) / task_values;
-    g.work.cost_ns = g.value_count * (10 + 3 * std.math.log2_int(u64, g.length + 1));
+    g.work.cost_ns = g.value_count * (10 + 3 * @as(u64, std.math.log2_int(u64, g.length + 1)));
     return g;
 }
 
@@ -161,4 +161,13 @@ fn lessThan(comptime d: DType) fn (void, dtype.Storage(d), dtype.Storage(d)) boo
             return order.key(K, @bitCast(a)) < order.key(K, @bitCast(b));
         }
     }.less;
+}
+
+test "rows of any length have a cost" {
+    for (0..48) |bits| {
+        const rows = Operand.contiguous(.f32, &.{(@as(u64, 1) << @intCast(bits)) - 1});
+        const values = Operand.contiguous(.f32, &.{2});
+        const g = plan(&rows, &values, false);
+        try std.testing.expectEqual(2 * (10 + 3 * bits), g.work.cost_ns);
+    }
 }

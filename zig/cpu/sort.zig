@@ -116,13 +116,31 @@ fn rows(
     for (first..end) |_| {
         if (ctx.isCancelled()) return;
         const from = view.at(E, x, cursor.offsets[0]);
-        load(E, Record, g, from, records);
+        load(E, Record, g, from, records, ctx);
         const sorted = Sorter(K, P).sort(records, g.length, g.count, ctx) orelse return;
         const to = view.atMutable(E, values, cursor.offsets[1]);
-        store(E, Record, g, from, sorted, to, view.atMutable(i64, positions, cursor.offsets[1]));
+        const at = view.atMutable(i64, positions, cursor.offsets[1]);
+        store(E, Record, g, from, sorted, to, at, ctx);
         cursor.advance(1);
     }
 }
+
+/// The numbers below `count` in pieces of which each takes well below a millisecond; none any more
+/// once the run is cancelled, which the caller asks then.
+const Pieces = struct {
+    count: u64,
+    ctx: *const kernel_abi.TaskContext,
+    start: u64 = 0,
+
+    const Piece = struct { start: u64, end: u64 };
+
+    fn next(p: *Pieces) ?Piece {
+        if (p.start == p.count or p.ctx.isCancelled()) return null;
+        const piece: Piece = .{ .start = p.start, .end = @min(p.start + poll_records, p.count) };
+        p.start = piece.end;
+        return piece;
+    }
+};
 
 fn load(
     comptime E: type,
@@ -130,16 +148,20 @@ fn load(
     g: *const Geometry,
     from: [*]const E,
     records: [*]Record,
+    ctx: *const kernel_abi.TaskContext,
 ) void {
     switch (g.order.form) {
         inline else => |form| {
             var order = g.order;
             order.form = form; // known here, so that the loop does not ask
             var offset: i64 = 0;
-            for (records[0..g.length], 0..) |*record, i| {
-                const bits = view.at(E, from, offset)[0];
-                record.* = .{ .key = order.key(E, bits), .position = @intCast(i) };
-                offset += g.strides[0];
+            var pieces: Pieces = .{ .count = g.length, .ctx = ctx };
+            while (pieces.next()) |piece| {
+                for (records[piece.start..piece.end], piece.start..) |*record, i| {
+                    const bits = view.at(E, from, offset)[0];
+                    record.* = .{ .key = order.key(E, bits), .position = @intCast(i) };
+                    offset += g.strides[0];
+                }
             }
         },
     }
@@ -154,13 +176,17 @@ fn store(
     records: [*]const Record,
     values: [*]E,
     positions: [*]i64,
+    ctx: *const kernel_abi.TaskContext,
 ) void {
     var offset: i64 = 0;
-    for (records[0..g.count]) |record| {
-        const position: i64 = @intCast(record.position);
-        view.atMutable(E, values, offset)[0] = view.at(E, from, position * g.strides[0])[0];
-        view.atMutable(i64, positions, offset)[0] = position;
-        offset += g.strides[1];
+    var pieces: Pieces = .{ .count = g.count, .ctx = ctx };
+    while (pieces.next()) |piece| {
+        for (records[piece.start..piece.end]) |record| {
+            const position: i64 = @intCast(record.position);
+            view.atMutable(E, values, offset)[0] = view.at(E, from, position * g.strides[0])[0];
+            view.atMutable(i64, positions, offset)[0] = position;
+            offset += g.strides[1];
+        }
     }
 }
 
@@ -191,9 +217,13 @@ fn Sorter(comptime K: type, comptime P: type) type {
                 return a;
             }
             var counts: [byte_count]Counts = @splat(@splat(0));
-            for (a[0..n]) |record| {
-                inline for (0..byte_count) |byte| counts[byte][digit(record.key, byte)] += 1;
+            var pieces: Pieces = .{ .count = n, .ctx = ctx };
+            while (pieces.next()) |piece| {
+                for (a[piece.start..piece.end]) |record| {
+                    inline for (0..byte_count) |byte| counts[byte][digit(record.key, byte)] += 1;
+                }
             }
+            if (ctx.isCancelled()) return null;
             var source = a;
             var target = a + length;
             for (&counts, 0..) |*places, byte| {
@@ -234,18 +264,15 @@ fn Sorter(comptime K: type, comptime P: type) type {
                 count.* = start;
                 start += here;
             }
-            var done: u64 = 0;
-            while (done < n) {
-                if (ctx.isCancelled()) return false;
-                const end = @min(done + poll_records, n);
-                for (source[done..end]) |record| {
+            var pieces: Pieces = .{ .count = n, .ctx = ctx };
+            while (pieces.next()) |piece| {
+                for (source[piece.start..piece.end]) |record| {
                     const place = &counts[digit(record.key, byte)];
                     target[place.*] = record;
                     place.* += 1;
                 }
-                done = end;
             }
-            return true;
+            return !ctx.isCancelled();
         }
 
         /// Moves the first `count` records of the sorted order to the front, in the order they
@@ -253,7 +280,10 @@ fn Sorter(comptime K: type, comptime P: type) type {
         fn select(records: [*]Record, n: u64, count: u64, ctx: *kernel_abi.TaskContext) bool {
             assert(count > 0 and count < n);
             var varying: K = 0;
-            for (records[0..n]) |record| varying |= record.key ^ records[0].key;
+            var pieces: Pieces = .{ .count = n, .ctx = ctx };
+            while (pieces.next()) |piece| {
+                for (records[piece.start..piece.end]) |r| varying |= r.key ^ records[0].key;
+            }
             // The keys whose bits in `mask` are `prefix` hold the last one wanted.
             var prefix: K = 0;
             var mask: K = 0;
@@ -268,24 +298,31 @@ fn Sorter(comptime K: type, comptime P: type) type {
                     prefix |= records[0].key & here;
                     continue;
                 }
-                if (ctx.isCancelled()) return false;
                 var counts: Counts = @splat(0);
-                for (records[0..n]) |record| {
-                    if (record.key & mask == prefix) counts[digit(record.key, byte)] += 1;
+                pieces = .{ .count = n, .ctx = ctx };
+                while (pieces.next()) |piece| {
+                    for (records[piece.start..piece.end]) |record| {
+                        if (record.key & mask == prefix) counts[digit(record.key, byte)] += 1;
+                    }
                 }
+                if (ctx.isCancelled()) return false;
                 var bucket: u8 = 0;
                 while (counts[bucket] < wanted) : (bucket += 1) wanted -= counts[bucket];
                 prefix |= @as(K, bucket) << shift;
                 if (counts[bucket] == wanted) break;
             }
             var kept: u64 = 0;
-            for (records[0..n]) |record| {
-                const known = record.key & mask;
-                if (known > prefix or (known == prefix and wanted == 0)) continue;
-                if (known == prefix) wanted -= 1;
-                records[kept] = record;
-                kept += 1;
+            pieces = .{ .count = n, .ctx = ctx };
+            while (pieces.next()) |piece| {
+                for (records[piece.start..piece.end]) |record| {
+                    const known = record.key & mask;
+                    if (known > prefix or (known == prefix and wanted == 0)) continue;
+                    if (known == prefix) wanted -= 1;
+                    records[kept] = record;
+                    kept += 1;
+                }
             }
+            if (ctx.isCancelled()) return false;
             assert(kept == count);
             return true;
         }
