@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -140,3 +141,25 @@ def test_a_loop_takes_ints_of_numpy() -> None:
     assert int(carry) == 3
     with pytest.raises(et.errors.ArgumentError, match="below 2\\*\\*63"):
         et.scan(lambda c, _: (c, None), 0, None, length=2**63)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda path: et.safetensors.load(path),
+        lambda path: et.safetensors.load_archive(path),
+        lambda path: et.safetensors.save(path, {"x": X}),
+        lambda path: et.load_program(path),
+        lambda path: et.freeze(et.sin, X).save(path),
+    ],
+)
+@pytest.mark.parametrize(("path", "message"), [(None, "got NoneType"), ("a\0b", "NUL character")])
+def test_what_is_no_path_is_refused(call: Callable[[Any], Any], path: Any, message: str) -> None:
+    with pytest.raises(et.errors.ArgumentError, match=message):
+        call(path)
+
+
+def test_an_error_behind_a_with_statement_of_ours_names_the_users_line(tmp_path: Path) -> None:
+    for load in (et.safetensors.load, et.load_program):
+        with pytest.raises(et.errors.IoError, match=r"at test_options\.py:.*load\(tmp_path\)"):
+            load(tmp_path)

@@ -13,7 +13,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
-from pyeffect_torch.core.errors import IoError
+from pyeffect_torch.core.errors import ArgumentError, IoError
 
 CHUNK_BYTES: Final = 1 << 22
 """Bytes moved between two looks at Python's signals: some milliseconds on a slow disk."""
@@ -23,6 +23,24 @@ _SLICE_SECONDS: Final = 0.02
 
 def _nothing() -> None:
     pass
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """Return a path as text.
+
+    Raises:
+        ArgumentError: it is no path, or has a NUL character.
+    """
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise ArgumentError(
+            f"a path must be a string or an os.PathLike, got {type(path).__name__}",
+            "pass the name of a file",
+        ) from None
+    if "\0" in text:
+        raise ArgumentError(f"the path {text!r} has a NUL character", "pass the name of a file")
+    return text
 
 
 def write_atomically(
@@ -38,7 +56,7 @@ def write_atomically(
     Raises:
         IoError: the folder is missing or not writable, or the disk is full.
     """
-    target = Path(os.path.realpath(path))  # through a symbolic link, not over it
+    target = Path(os.path.realpath(path_text(path)))  # through a symbolic link, not over it
     temporary = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.partial")
     try:
         with open(temporary, "wb", buffering=0) as file:
@@ -106,14 +124,15 @@ def opened(path: str | os.PathLike[str]) -> Generator[FileIO, None, None]:
     Raises:
         IoError: it cannot be read.
     """
+    name = path_text(path)
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(name, "rb", buffering=0) as file:
             yield file
     except IoError:
         raise
     except OSError as error:
         raise IoError(
-            f"cannot read {os.fspath(path)}: {error.strerror or error}",
+            f"cannot read {name}: {error.strerror or error}",
             "check the path and its permissions",
             operation="load",
             phase="io",

@@ -6,6 +6,7 @@ capture. The line number is decoded only when a message needs it, and no frame i
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
 import sys
@@ -16,7 +17,8 @@ from typing import TypeAlias
 Source: TypeAlias = tuple[CodeType, int]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_inside: dict[str, bool] = {}
+# A `with` statement of the user enters our generators through contextlib.
+_inside: dict[str, bool] = {contextlib.__file__: True}
 
 
 class _Local(threading.local):

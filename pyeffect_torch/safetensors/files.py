@@ -17,7 +17,7 @@ import numpy as np
 from pyeffect_torch.core import dtypes
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.errors import ArgumentError, FileFormatError
-from pyeffect_torch.core.files import CHUNK_BYTES, opened, read_into, write_atomically
+from pyeffect_torch.core.files import CHUNK_BYTES, opened, path_text, read_into, write_atomically
 from pyeffect_torch.ops.base import operand
 from pyeffect_torch.runtime.cancel import check_cancelled
 from pyeffect_torch.runtime.compute import compute
@@ -139,7 +139,7 @@ def load_archive(path: str | os.PathLike[str]) -> Archive:
 
 
 def _read(path: str | os.PathLike[str], wanted: Iterable[str] | None) -> Archive:
-    label = os.path.basename(os.fspath(path))
+    label = os.path.basename(path_text(path))
     if isinstance(wanted, str):
         raise ArgumentError(
             f"safetensors.load: names is the string {wanted!r}", "pass a list of names"
