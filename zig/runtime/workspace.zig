@@ -7,6 +7,9 @@ const Allocator = std.mem.Allocator;
 const memory = @import("memory.zig");
 const os = @import("../os.zig");
 
+/// Blocks are taken raw: an allocation that is checked is filled with a pattern, which for gigabytes
+/// takes seconds, in the thread that submits the run.
+const block_alignment: std.mem.Alignment = .fromByteUnits(memory.alignment);
 /// Idle workspaces kept; more come back only after that many runs at once.
 const idle_max = 8;
 
@@ -48,7 +51,8 @@ pub const Pool = struct {
         errdefer pool.free(&w);
         if (w.block.len < bytes) {
             pool.freeBlock(&w);
-            w.block = try pool.allocator.alignedAlloc(u8, .fromByteUnits(memory.alignment), bytes);
+            const raw = pool.allocator.rawAlloc(bytes, block_alignment, @returnAddress());
+            w.block = @alignCast((raw orelse return error.OutOfMemory)[0..bytes]);
             _ = pool.bytes.fetchAdd(bytes, .monotonic);
         }
         if (w.words.len < words) {
@@ -100,7 +104,7 @@ pub const Pool = struct {
 
     fn freeBlock(pool: *Pool, w: *Workspace) void {
         _ = pool.bytes.fetchSub(w.block.len, .monotonic);
-        pool.allocator.free(w.block);
+        if (w.block.len > 0) pool.allocator.rawFree(w.block, block_alignment, @returnAddress());
         w.block = &.{};
     }
 
@@ -135,4 +139,12 @@ test "the smallest that fits is leased, and bytes return to zero" {
     pool.giveBack(w);
     pool.deinit();
     try std.testing.expectEqual(@as(u64, 0), pool.bytes.load(.monotonic));
+}
+
+test "a lease does not touch the memory" {
+    var pool: Pool = .{ .allocator = memory.gpa };
+    defer pool.deinit();
+    const w = try pool.lease(8 << 20, 1);
+    defer pool.giveBack(w);
+    try std.testing.expect(std.mem.allEqual(u8, w.block, 0)); // pages of its own, as they come
 }
