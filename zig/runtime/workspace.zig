@@ -7,7 +7,7 @@ const Allocator = std.mem.Allocator;
 const memory = @import("memory.zig");
 const os = @import("../os.zig");
 
-/// Blocks are taken raw: an allocation that is checked is filled with a pattern, which for gigabytes
+/// Blocks are taken raw: a checked allocation is filled with a pattern, which for gigabytes
 /// takes seconds, in the thread that submits the run.
 const block_alignment: std.mem.Alignment = .fromByteUnits(memory.alignment);
 /// Idle workspaces kept; more come back only after that many runs at once.
