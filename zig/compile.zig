@@ -20,6 +20,7 @@ const op = @import("op.zig");
 const os = @import("os.zig");
 const plans = @import("plan.zig");
 const rematerialise = @import("pass/rematerialise.zig");
+const sink = @import("pass/sink.zig");
 const trim = @import("pass/trim.zig");
 const verify = @import("verify.zig");
 const wire = @import("wire.zig");
@@ -198,6 +199,8 @@ const Compiler = struct {
         try c.clock.done("trim", module.instructionCount());
         try hoist.run(c.scratch, module);
         try c.clock.done("hoist", module.instructionCount());
+        try sink.run(c.scratch, module);
+        try c.clock.done("sink", module.instructionCount());
         // Captures may have lost their last reader, and what left two blocks may be the same.
         try trim.run(c.scratch, module);
         try c.clock.done("trim", module.instructionCount());

@@ -139,6 +139,62 @@ test "compile: unused results, operands and carries go, and a constant carry is 
     try testing.expectEqual(@as(usize, 2), plan.instructions.len);
 }
 
+/// A switch on a transposed matrix, inside a scan that captures a row broadcast to it.
+fn views(arena: Allocator) !Program {
+    const dims = [_]i64{ 64, 64 };
+    const blocks = try arena.alloc(Program, 3);
+    for (blocks[0..2], [_]@import("op.zig").Code{ .negative, .square }) |*block, code| {
+        var m: Maker = .init(arena);
+        const x = try m.input(.f32, &dims);
+        block.* = try m.finish(&.{try m.plain(code, &.{x}, x)});
+    }
+    var body: Maker = .init(arena);
+    const row = try body.input(.f32, &dims);
+    const c = try body.input(.f32, &dims);
+    const turned = try body.b.emit(.{
+        .code = .transpose,
+        .operands = &.{c},
+        .attrs = try attrWords(arena, .transpose, .{ .axes = &.{ 1, 0 } }),
+        .result_types = &.{body.b.typeId(c)},
+    });
+    const one = try body.literal(i64, .i64, 1);
+    const chosen = try body.b.emit(.{
+        .code = .@"switch",
+        .operands = &.{ one, turned },
+        .attrs = try attrWords(arena, .@"switch", .{ .blocks = &.{ 0, 1 } }),
+        .result_types = &.{body.b.typeId(c)},
+    });
+    blocks[2] = try body.finish(&.{try body.plain(.add, &.{ chosen, row }, c)});
+    var m: Maker = .init(arena);
+    m.b.blocks = blocks;
+    const x = try m.input(.f32, &dims);
+    const y = try m.input(.f32, &.{64});
+    const wide = try m.b.emit(.{
+        .code = .broadcast_to,
+        .operands = &.{y},
+        .attrs = try attrWords(arena, .broadcast_to, .{ .shape = &dims }),
+        .result_types = &.{m.b.typeId(x)},
+    });
+    const counts: Maker.Counts = .{ .body = 2, .captures = 1, .length = 3 };
+    return m.finish(&.{try m.scan(&.{ wide, x }, counts, &.{x})});
+}
+
+test "compile: views for blocks are not copied" {
+    var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
+    defer arena_state.deinit();
+    const program = try views(arena_state.allocator());
+    var plan = try compiled(testing.allocator, &program, true);
+    defer plan.deinit();
+    try testing.expectEqual(@as(usize, 1), plan.instructions.len);
+    try testing.expectEqual(@as(u64, 64 * 4), plan.inputs[1].bytes);
+    // The switch and the sum; the transposition is read inside the branch.
+    try testing.expectEqual(@as(usize, 2), plan.blocks[2].instructions.len);
+    var naive = try compiled(testing.allocator, &program, false);
+    defer naive.deinit();
+    try testing.expectEqual(@as(usize, 2), naive.instructions.len);
+    try testing.expectEqual(@as(usize, 3), naive.blocks[2].instructions.len);
+}
+
 /// A carry whose elements are set one by one, and one that is swapped with another.
 fn updates(arena: Allocator) !Program {
     var body: Maker = .init(arena);
@@ -176,7 +232,9 @@ test "compile: every allocation may fail without a leak, with blocks too" {
     var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
     defer arena_state.deinit();
     const arena = arena_state.allocator();
-    const programs = [_]Program{ try invariant(arena), try wasteful(arena), try updates(arena) };
+    const programs = [_]Program{
+        try invariant(arena), try wasteful(arena), try updates(arena), try views(arena),
+    };
     for (&programs) |*program| for ([_]bool{ true, false }) |optimize| {
         const bytes = try wire_encode.encode(arena, program);
         const arguments = .{ @as([]const u8, bytes), optimize };

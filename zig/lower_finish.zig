@@ -216,8 +216,9 @@ fn dropLateAliases(f: *Finisher) Error!void {
         const writer = l.storages.items[storage].writer;
         const end = read_end[output.alias];
         if (end <= f.position[writer]) continue;
-        const own = end == f.position[writer] + 1 and takesOver(f, writer, @intCast(index), storage);
-        if (!own) refuse(output, .read_later);
+        const is_last = end == f.position[writer] + 1;
+        if (is_last and takesOver(f, writer, @intCast(index), storage)) continue;
+        refuse(output, .read_later);
     }
 }
 
