@@ -22,7 +22,7 @@ from pyeffect_torch.control.associative import associative_scan
 from pyeffect_torch.control.branches import cond, switch
 from pyeffect_torch.control.scan import map_, scan
 from pyeffect_torch.control.while_loop import fori_loop, while_loop
-from pyeffect_torch.core import dtypes, errors, late, tree
+from pyeffect_torch.core import dtypes, elsewhere, errors, late, tree
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.ops import FUNCTIONS as _FUNCTIONS
 from pyeffect_torch.runtime.background import compute_async
@@ -69,7 +69,7 @@ _LAZY = ("debug", "array_api", "linalg", "losses", "nn", "random", "safetensors"
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(f"pyeffect_torch.{name}")
-    raise AttributeError(f"module 'pyeffect_torch' has no attribute {name!r}")
+    raise elsewhere.missing(__name__, name)
 
 
 late.functions.array_namespace = lambda version: __getattr__("array_api").namespace(version)

@@ -6,6 +6,9 @@ float64, and can be differentiated and batched in any order.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from pyeffect_torch.core import elsewhere
 from pyeffect_torch.ops.cholesky import cholesky
 from pyeffect_torch.ops.contraction import matmul, tensordot
 from pyeffect_torch.ops.eigh import EighResult, eigh, eigvalsh
@@ -22,6 +25,9 @@ from pyeffect_torch.ops.qr import QRResult, qr
 from pyeffect_torch.ops.shape import matrix_transpose
 from pyeffect_torch.ops.svd import SVDResult, pinv, svd, svdvals
 from pyeffect_torch.ops.triangular import triangular_solve
+
+if not TYPE_CHECKING:  # a type checker would take every name for one that exists
+    __getattr__ = elsewhere.getter(__name__)
 
 __all__ = [
     "EighResult",

@@ -247,7 +247,7 @@ class Compiled:
             result = call_with_statics(self.f, statics, dynamic, kwargs)
             flat, spec = tree.flatten(result)
             out_structure.append(spec)
-            return [operand(f"jit({self.name})", leaf) for leaf in flat], spec
+            return [operand(f"result of jit({self.name})", leaf) for leaf in flat], spec
 
         traced = trace(
             f"jit({self.name})",

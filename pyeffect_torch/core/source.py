@@ -16,6 +16,9 @@ from typing import TypeAlias
 
 Source: TypeAlias = tuple[CodeType, int]
 
+# Of a line that is quoted in a message, which has to stay readable.
+_QUOTED_MAX = 100
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # A `with` statement of the user enters our generators through contextlib.
 _inside: dict[str, bool] = {contextlib.__file__: True}
@@ -84,5 +87,7 @@ def describe(where: Source | str | None) -> str:
     code = where[0]
     line = line_of(where)
     text = linecache.getline(code.co_filename, line).strip()
+    if len(text) > _QUOTED_MAX:
+        text = text[: _QUOTED_MAX - 3] + "..."
     place = f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
     return f"{place}: {text}" if text else place

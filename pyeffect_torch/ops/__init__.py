@@ -85,6 +85,9 @@ for _family in (import_module(f"{__name__}.{name}") for name in _FAMILIES):
             and getattr(_value, "__module__", None) == _family.__name__
         ):
             _public = _name.rstrip("_")
+            if _public != _name:  # a builtin's name; Python's own messages show the public one
+                _value.__name__ = _value.__qualname__ = _public
+                _value.__module__ = "pyeffect_torch"
             setattr(late.functions, _public, _value)
             if _name in getattr(_family, "__all__", (_name,)):
                 FUNCTIONS[_public] = _value

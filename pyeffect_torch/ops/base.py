@@ -59,7 +59,7 @@ def operand(name: str, value: Any) -> Array:
         return late.functions.array(value)
     raise ArgumentError(
         f"{name}: expected an array or a number, got {type(value).__name__}",
-        "wrap it with et.array(...)",
+        "wrap it with et.array(...)" if isinstance(value, (list, tuple)) else "pass one of these",
     )
 
 

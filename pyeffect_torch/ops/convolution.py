@@ -185,6 +185,11 @@ def _convolve(
         )
     kernel = w.shape[2:]
     reach = [(size - 1) * d for size, d in zip(kernel, dilations, strict=True)]
+    if isinstance(padding, str) and padding not in ("same", "valid"):
+        raise ArgumentError(
+            f"{name}: padding must be numbers or a word, got {padding!r}",
+            'use "same" or "valid", or an int, or one for each spatial axis',
+        )
     if padding == "same":
         if max(strides) > 1:
             raise ArgumentError(

@@ -6,6 +6,9 @@ what draws in loops, or in several variables, is here.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from pyeffect_torch.core import elsewhere
 from pyeffect_torch.ops.discrete import bernoulli, categorical, choice, permutation, randint
 from pyeffect_torch.ops.random import (
     bits,
@@ -24,6 +27,9 @@ from pyeffect_torch.ops.random import (
 from pyeffect_torch.random.gamma import beta, gamma, loggamma
 from pyeffect_torch.random.multivariate import dirichlet, multivariate_normal
 from pyeffect_torch.random.poisson import poisson
+
+if not TYPE_CHECKING:  # a type checker would take every name for one that exists
+    __getattr__ = elsewhere.getter(__name__)
 
 __all__ = [
     "bernoulli",
