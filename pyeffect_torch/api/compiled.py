@@ -52,6 +52,7 @@ from pyeffect_torch.runtime.compute import compute_arrays
 from pyeffect_torch.runtime.encode import encode
 from pyeffect_torch.runtime.registry import current
 from pyeffect_torch.runtime.wire import Program
+from pyeffect_torch.transforms.effects import before_effects, visible
 
 _log = logging.getLogger("pyeffect_torch.jit")
 
@@ -306,9 +307,10 @@ class Compiled:
 
     def _inline(self, entry: Entry, leaves: Sequence[Array]) -> Any:
         body = entry.traced.body  # donation has no meaning here: the outermost call decides
-        key = late.functions.implicit_key() if entry.uses_key else entry.traced.arguments[0]
-        roots = body.inline([*entry.traced.captures, key, *leaves])
-        return tree.unflatten(entry.structure, roots)
+        traced = entry.traced
+        key = late.functions.implicit_key() if entry.uses_key else traced.arguments[0]
+        roots = body.inline([*traced.captures, key, *leaves], before_effects(traced))
+        return tree.unflatten(entry.structure, visible(traced, roots))
 
     def _prepare(self, entry: Entry, runtime: Runtime, dynamic: Sequence[Any]) -> Executable:
         """Encode and compile on the first execution of a signature."""
@@ -322,7 +324,7 @@ class Compiled:
             arguments = entry.traced.arguments  # the hidden key first
             formals = arguments if entry.uses_key else arguments[1:]
             program = encode(
-                entry.traced.body.roots,
+                entry.traced.roots,
                 formals,
                 runtime.has,
                 donated=donated_leaves(
@@ -334,6 +336,7 @@ class Compiled:
                 ),
                 key=0 if entry.uses_key else None,
                 nodes=entry.traced.body.nodes,
+                effects=entry.traced.effects,
                 checks=entry.checks,
             )
             encoded = time.perf_counter()

@@ -130,6 +130,12 @@ def freeze(f: Callable[..., Any], *exemplars: Any, constants: Any = None) -> Fro
             "freeze: the function closes over a value that is being differentiated",
             "freeze outside of grad and jvp",
         )
+    if made.effects:
+        raise TraceError(
+            "freeze: the function calls et.debug.print or et.debug.callback, and a frozen program "
+            "runs without Python",
+            "leave the call out of what is frozen, or return the value",
+        )
     compute_arrays([array for array in captures if array.buf is None])
     key, *formals = made.arguments
     body = made.body

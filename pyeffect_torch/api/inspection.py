@@ -75,4 +75,4 @@ def make_ir(f: Callable[..., Any]) -> Callable[..., IR]:
 def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Return the tree of result types (`Spec`s) of `f(*args)`; nothing is computed."""
     made, _, out = traced("eval_shape", f, args, kwargs)
-    return tree.unflatten(out, [Spec(root.shape, root.dtype) for root in made.body.roots])
+    return tree.unflatten(out, [Spec(root.shape, root.dtype) for root in made.roots])

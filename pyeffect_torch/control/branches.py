@@ -22,6 +22,7 @@ from pyeffect_torch.ops.base import describe, operand
 from pyeffect_torch.ops.options import require_sequence
 from pyeffect_torch.transforms import regions
 from pyeffect_torch.transforms.arguments import flat_arrays, require_callable, zeros
+from pyeffect_torch.transforms.effects import happened, tokens_of
 from pyeffect_torch.transforms.regions import present, spread
 
 _f: Any = late.functions
@@ -245,15 +246,22 @@ def _branch(
     formals = placeholders(regions.types_of(flat), paths)
     results: list[Sequence[Array]] = []
     structures: list[tree.Structure] = []
-    for branch in branches:
+    traced = [Frame(what, marker.serial) for _ in branches]
+    for frame, branch in zip(traced, branches, strict=True):
 
         def call(arguments: Sequence[Array], branch: Any = branch) -> tuple[Sequence[Array], Any]:
             return flat_arrays(what, branch(*tree.unflatten(structure, arguments)))
 
-        roots, out = run(Frame(what, marker.serial), call, formals)
+        roots, out = run(frame, call, formals)
         results.append(roots)
         structures.append(out)
     require_same_outputs(what, names, results, structures)
+    tokens = tokens_of(traced)
+    if tokens is not None:
+        results = [[*roots, token] for roots, token in zip(results, tokens, strict=True)]
     bodies, captures = close(results, formals, marker.serial)
     outs = outputs(_node([index, *captures, *flat], bodies))
+    if tokens is not None:
+        happened(outs[-1])
+        outs = outs[:-1]
     return tree.unflatten(structures[0], outs)

@@ -17,6 +17,7 @@ from pyeffect_torch.core.op import Type
 from pyeffect_torch.core.trace import Frame, close, placeholders, run, uses
 from pyeffect_torch.ops.base import describe
 from pyeffect_torch.transforms.arguments import flat_arrays, require_callable
+from pyeffect_torch.transforms.effects import happened
 from pyeffect_torch.transforms.regions import types_of
 
 _f: Any = late.functions
@@ -100,12 +101,15 @@ def scan_steps(
         *(f"{path} of {what}" for path in tree.paths(structure, "x")),
     ]
     slices = tuple((row.shape[1:], row.dtype) for row in rows)
-    body, captures, counted, out = _trace(what, call, (*types, *slices), names)
+    body, captures, counted, out, effects = _trace(what, call, (*types, *slices), names)
     inputs = [*captures, *carry, *rows]
     if counted:
         inputs.append(_f.counting(steps))
     rules = ScanRules(len(captures), len(carry), steps, reverse)
-    outs = unrolled(inputs, body, rules, together)
+    outs = unrolled(inputs, body, rules, 1 if effects else together)
+    if effects:  # one more y, of which there is one for each step
+        happened(outs[-1])
+        outs = outs[:-1]
     return (
         tree.unflatten(carry_structure, outs[: len(carry)]),
         tree.unflatten(out, outs[len(carry) :]),
@@ -114,16 +118,18 @@ def scan_steps(
 
 def _trace(
     what: str, call: Any, types: Sequence[Type], names: Sequence[str]
-) -> tuple[Body, Sequence[Array], bool, Any]:
-    """Trace a body; say whether it has a last formal for the number of the step."""
+) -> tuple[Body, Sequence[Array], bool, Any, bool]:
+    """Trace a body; say whether it has a last formal for the step's number, and effects."""
     step = placeholder((), dtypes.int64, f"the step of {what}")
     arguments = placeholders(types, names)
-    roots, out = run(Frame("scan", step.serial, row=step), call, arguments)
+    frame = Frame("scan", step.serial, row=step)
+    roots, out = run(frame, call, arguments)
+    roots = [*roots, *frame.effects]
     (body,), captures = close([roots], [*arguments, step], step.serial)
     counted = uses(body, step)
     if not counted:
         body = Body([*captures, *arguments], roots, step.serial)
-    return body, captures, counted, out
+    return body, captures, counted, out, bool(frame.effects)
 
 
 def _length(what: str, rows: Sequence[Array], structure: tree.Structure, length: int | None) -> int:

@@ -24,6 +24,7 @@ from pyeffect_torch.core.trace import Frame, close, placeholders, run
 from pyeffect_torch.ops.base import describe, mixed_dtypes, operand
 from pyeffect_torch.transforms import regions
 from pyeffect_torch.transforms.arguments import flat_arrays, require_callable, zeros
+from pyeffect_torch.transforms.effects import happened, no_token
 from pyeffect_torch.transforms.regions import RegionParams, present, spread
 
 _f: Any = late.functions
@@ -248,8 +249,18 @@ def _while(
     frames = [Frame("while", marker.serial) for _ in range(2)]
     condition, _ = run(frames[0], call_condition, formals)
     body, _ = run(frames[1], call_body, formals)
+    for token in frames[0].effects:  # the condition has no output but one: it stands for both
+        condition = [_f.logical_or(condition[0], token)]
+    effects = frames[0].effects or frames[1].effects
+    if effects:  # one more carry, so that the loop has a token
+        flat = [*flat, no_token()]
+        formals = [*formals, placeholder((), dtypes.bool_, f"the order of effects in {what}")]
+        body = [*body, *(frames[1].effects or formals[-1:])]
     (holds, step), captures = close([condition, body], formals, marker.serial)
     outs = outputs(_node([*captures, *flat], holds, step, len(captures)))
+    if effects:
+        happened(outs[-1])
+        outs = outs[:-1]
     return tree.unflatten(structure, outs)
 
 

@@ -316,6 +316,8 @@ CONST: Final = _structural("constant")
 LITERAL: Final = _structural("literal")
 PLACEHOLDER: Final = _structural("placeholder")
 OUT: Final = _structural("output")
+START: Final = _structural("start")
+"""What stands before the first effect of a function that may be inlined more than once."""
 LEAF: Final = _structural("leaf", Affine(lambda node, j, tangent: tangent, lambda node, j, ct: ct))
 """An identity over the argument of a derivative: what the walk of that derivative ends at."""
 

@@ -96,9 +96,15 @@ class Body:
             found = self._deps[differentiable] = [masks.get(r.serial, 0) for r in self.roots]
         return found
 
-    def inline(self, actuals: Sequence[Array]) -> list[Array]:
-        """Return the roots on other inputs; nodes that depend on no formal are shared."""
-        env = {formal.serial: actual for formal, actual in zip(self.formals, actuals, strict=True)}
+    def inline(
+        self, actuals: Sequence[Array], replaced: Mapping[int, Array] | None = None
+    ) -> list[Array]:
+        """Return the roots on other inputs; nodes that depend on no formal are shared.
+
+        Nodes in `replaced`, by serial, are replaced too.
+        """
+        env = dict(replaced or {})
+        env.update((f.serial, actual) for f, actual in zip(self.formals, actuals, strict=True))
         return substitute(self.nodes, self.roots, env)
 
 

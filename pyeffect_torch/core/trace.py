@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyeffect_torch.core import dtypes, source
-from pyeffect_torch.core.array import LITERAL, OUT, PLACEHOLDER, Array, placeholder
+from pyeffect_torch.core.array import (
+    LITERAL,
+    OUT,
+    PLACEHOLDER,
+    PLACEHOLDER_FLAG,
+    START,
+    Array,
+    make,
+    placeholder,
+)
 from pyeffect_torch.core.collector import collector_paused
 from pyeffect_torch.core.errors import TraceError
 from pyeffect_torch.core.graph import Body, reach, settle
@@ -31,6 +40,8 @@ class Frame:
         row: vmap: the hidden batched row index, int64 [].
         draws: how many implicit draws were made in this frame.
         name, size: vmap: the name of its axis, or None, and the number of rows.
+        token, before: the last token of the effects in this frame, and the one it began with
+            (`transforms/effects.py`).
     """
 
     kind: str
@@ -40,6 +51,13 @@ class Frame:
     draws: int = 0
     name: Any = None
     size: int = 0
+    token: Array | None = None
+    before: Array | None = None
+
+    @property
+    def effects(self) -> tuple[Array, ...]:
+        """The last token, if there was an effect."""
+        return () if self.token is None or self.token is self.before else (self.token,)
 
 
 class _Frames(threading.local):
@@ -56,8 +74,12 @@ def frames() -> list[Frame]:
 
 
 def push(frame: Frame) -> None:
-    """Enter a frame."""
-    _frames.stack.append(frame)
+    """Enter a frame; its effects follow those of the frame around it, unless it begins anew."""
+    stack = _frames.stack
+    if frame.before is None and stack:
+        frame.before = stack[-1].token
+    frame.token = frame.before
+    stack.append(frame)
 
 
 def pop(frame: Frame) -> None:
@@ -77,12 +99,26 @@ class Trace:
             were made concrete inside.
         arguments: the placeholders, with the hidden key first when one was asked for.
         out: whatever the function returned beside the flat roots (its tree).
+        visible: how many roots the function returned; the last token of its effects follows.
+        start: with a hidden key: what stands before the first effect.
     """
 
     body: Body
     captures: tuple[Array, ...]
     arguments: tuple[Array, ...]
     out: Any
+    visible: int
+    start: Array | None
+
+    @property
+    def roots(self) -> tuple[Array, ...]:
+        """What the function returned."""
+        return self.body.roots[: self.visible]
+
+    @property
+    def effects(self) -> tuple[Array, ...]:
+        """The last token of its effects, if there are any."""
+        return self.body.roots[self.visible :]
 
     def uses_key(self) -> bool:
         """Whether the hidden key, the first argument of a trace `with_key`, is used."""
@@ -106,15 +142,18 @@ def trace(
     Args:
         kind: the frame's kind.
         types, names: of the arguments; the names appear in errors.
-        with_key: prepend a hidden uint32 [2] key argument for implicit randomness.
+        with_key: prepend a hidden uint32 [2] key argument for implicit randomness, and begin a
+            new order of effects: a function that may be inlined anywhere.
     """
     key = placeholder((2,), dtypes.uint32, f"the random key of {kind}") if with_key else None
     arguments = placeholders(types, names)
     formals = arguments if key is None else [key, *arguments]
     marker = formals[0] if formals else placeholder((), dtypes.bool_, kind)
-    roots, out = run(Frame(kind, marker.serial, key=key), call, arguments)
-    bodies, captures = close([roots], formals, marker.serial)
-    return Trace(bodies[0], captures, tuple(formals), out)
+    start = make(START, (), None, (), dtypes.bool_, PLACEHOLDER_FLAG) if with_key else None
+    frame = Frame(kind, marker.serial, key=key, before=start)
+    roots, out = run(frame, call, arguments)
+    bodies, captures = close([[*roots, *frame.effects]], formals, marker.serial)
+    return Trace(bodies[0], captures, tuple(formals), out, len(roots), start)
 
 
 def placeholders(types: Sequence[Type], names: Sequence[str]) -> list[Array]:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.graph import ENCODING
 from pyeffect_torch.core.op import Type
-from pyeffect_torch.runtime.encoder import Blocks, Encoder
+from pyeffect_torch.runtime.blocks import Blocks
+from pyeffect_torch.runtime.encoder import Encoder
 from pyeffect_torch.runtime.finite import CheckedEncoder, Mode
 from pyeffect_torch.runtime.native.opcodes import INPUT_FLAGS
 from pyeffect_torch.runtime.needed import reach_values
@@ -29,6 +30,7 @@ def encode(
     bake: bool = False,
     meta: bytes = b"",
     checks: Mode | None = None,
+    effects: Sequence[Array] = (),
 ) -> Program:
     """Encode `roots` as a function of `formals`.
 
@@ -43,6 +45,7 @@ def encode(
         bake: write the values of captured arrays into the program.
         meta: the meta section.
         checks: look for NaN and infinities (`finite.py`).
+        effects: tokens, of which the program makes the effects and returns nothing.
 
     Raises:
         TraceError: a placeholder that is no formal. InvalidHandleError: a deleted array.
@@ -61,8 +64,9 @@ def encode(
         if isinstance(encoder, CheckedEncoder):
             encoder.check_inputs(formals)
         if nodes is None or any(node.buf is not None and node.inputs for node in nodes):
-            nodes = reach_values(roots, encoder.ids)  # what only a computed node needs is left out
-        encoder.run(roots, nodes)
+            # what only a computed node needs is left out
+            nodes = reach_values([*roots, *effects], encoder.ids)
+        encoder.run([*roots, *effects], nodes)
         encoder.outputs = [encoder.ref(root) for root in roots]
     types = tuple((root.shape, root.dtype) for root in roots)
     aliases = _aliases(encoder, donated, types)

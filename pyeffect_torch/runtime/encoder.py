@@ -20,6 +20,7 @@ from pyeffect_torch.core.array import (
     LITERAL,
     OUT,
     PLACEHOLDER,
+    START,
     Array,
     deleted_error,
     make,
@@ -28,6 +29,7 @@ from pyeffect_torch.core.errors import UnsupportedError
 from pyeffect_torch.core.graph import Body, settle
 from pyeffect_torch.core.op import DECOMPOSITIONS, Composite, Op, Region, Slim
 from pyeffect_torch.core.trace import leak_error
+from pyeffect_torch.runtime.blocks import Blocks
 from pyeffect_torch.runtime.native.opcodes import INPUT_FLAGS, OPCODES, Opcode
 from pyeffect_torch.runtime.needed import needed, reach_values
 from pyeffect_torch.runtime.wire import (
@@ -38,26 +40,11 @@ from pyeffect_torch.runtime.wire import (
     opcode_records,
     type_records,
 )
+from pyeffect_torch.transforms.effects import EFFECT
 
 # Structural nodes that are numbered where they are used.
-_WITHOUT_CODE = (CONST, LITERAL, PLACEHOLDER)
-
-
-class Blocks:
-    """The nested programs of an encoding: equal ones are one, with the lines of the first."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[bytes, int] = {}
-        self.sources: list[tuple[source.Source | None, ...]] = []
-        self.operations: list[tuple[str, ...]] = []
-
-    def add(self, blob: bytes, encoder: Encoder) -> int:
-        """Return the number of a nested program."""
-        number = self.numbers.setdefault(blob, len(self.numbers))
-        if number == len(self.sources):
-            self.sources.append(tuple(encoder.sources))
-            self.operations.append(tuple(encoder.operations))
-        return number
+_NO_TOKEN = np.bool_(False)
+_WITHOUT_CODE = (CONST, LITERAL, PLACEHOLDER, START)
 
 
 class Encoder:
@@ -123,16 +110,23 @@ class Encoder:
                 self.scalars.append(value)
                 self.scalar_types.append(self.type_id((), node.dtype))
                 return
-            key = (node.dtype.name, value.tobytes())
-            number = self.literals.setdefault(key, len(self.literals))
-            if number == len(self.literal_types):
-                self.literal_types.append(self.type_id((), node.dtype))
-            self.ids[node.serial] = -3 - 4 * number
+            self.ids[node.serial] = self.literal(value, node.dtype)
             return
         if node.op is PLACEHOLDER:
             raise leak_error(node)
+        if node.op is START:
+            self.ids[node.serial] = self.literal(_NO_TOKEN, node.dtype)
+            return
         self.add_input(node, INPUT_FLAGS["constant"] if self.bake else 0)
         self.captured.append(node)
+
+    def literal(self, value: Any, dtype: Any) -> int:
+        """The reference of a 0-d value that is part of the program."""
+        key = (dtype.name, value.tobytes())
+        number = self.literals.setdefault(key, len(self.literals))
+        if number == len(self.literal_types):
+            self.literal_types.append(self.type_id((), dtype))
+        return -3 - 4 * number
 
     def ref(self, array: Array) -> int:
         """The reference of an encoded node, or of a leaf, which is numbered where it is first used.
@@ -257,6 +251,11 @@ class Encoder:
         rule = node.op.derivative
         assert isinstance(rule, Region)
         name = node.op.opcode
+        if node.op is EFFECT:
+            assert rule.slim is not None
+            slim = rule.slim(node, used)
+            self.instruction(node, node.op, "host_call", slim.inputs, slim)
+            return {0: self.literal(_NO_TOKEN, _NO_TOKEN.dtype)}
         if name is not None and self.supports(name):
             if rule.slim is None:
                 first = self.instruction(node, node.op, name, node.inputs)

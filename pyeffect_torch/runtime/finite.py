@@ -18,7 +18,8 @@ from pyeffect_torch.core.array import LITERAL, Array, outputs
 from pyeffect_torch.core.op import Composite, Op, Slim
 from pyeffect_torch.ops.checks import NAN_INPUT, NEW_INFINITY, NEW_NAN
 from pyeffect_torch.ops.dynamic import check
-from pyeffect_torch.runtime.encoder import Blocks, Encoder
+from pyeffect_torch.runtime.blocks import Blocks
+from pyeffect_torch.runtime.encoder import Encoder
 
 _f: Any = late.functions
 

@@ -14,6 +14,7 @@ import numpy as np
 from pyeffect_torch.core import dtypes
 from pyeffect_torch.core.errors import ExecutionError
 from pyeffect_torch.runtime.native.opcodes import STATUSES
+from pyeffect_torch.transforms.effects import HANDLERS
 
 GO_ON, GIVE_UP = 0, 1
 
@@ -34,7 +35,7 @@ def answer(ffi: Any, lib: Any, job: int, handlers: dict[int, Callable[..., objec
             return  # cancelled in between
         operands = ffi.new("pet_host_operand_t[]", call.operand_count)
         lib.pet_job_host_call(job, call, operands, call.operand_count)
-        handler = handlers.get(call.id)
+        handler = handlers.get(call.id) or HANDLERS.get(call.id)
         if handler is None:
             raise ExecutionError(
                 f"host_call: there is no handler {call.id}",

@@ -19,6 +19,7 @@ from pyeffect_torch.core.op import MaybeArray, Op, Region, declare
 from pyeffect_torch.core.trace import trace
 from pyeffect_torch.transforms import regions
 from pyeffect_torch.transforms.arguments import argument_paths, flat_arrays, require_callable
+from pyeffect_torch.transforms.effects import visible
 
 Policy = Callable[[Op], bool]
 _DOTS = frozenset({"dot_general", "attention"})
@@ -130,8 +131,8 @@ def checkpoint(f: Callable[..., Any], policy: str | Policy | None = None) -> Cal
         kept = _kept(body, keep)
         body = Body(body.formals, (*body.roots, *kept), body.floor)
         inputs = (*traced.captures, *flat)
-        node = regions.region(CHECKPOINT, inputs, body, _Rules(count, False))
-        return tree.unflatten(traced.out, outputs(node)[:count])
+        outs = outputs(regions.region(CHECKPOINT, inputs, body, _Rules(count, False)))
+        return tree.unflatten(traced.out, visible(traced, outs))
 
     return wrapped
 

@@ -24,6 +24,7 @@ from pyeffect_torch.transforms.arguments import (
     instantiate,
     require_callable,
 )
+from pyeffect_torch.transforms.effects import visible
 from pyeffect_torch.transforms.reverse import reverse_through, without_tangents
 from pyeffect_torch.transforms.vmap import vmap
 
@@ -96,7 +97,8 @@ def _vjp_reverse(
             "return (out, residuals) from fwd",
             node.src,
         )
-    seeds = instantiate(cts, outputs(node))
+    count = rules.out_structure.num_leaves  # behind them a token of effects
+    seeds = instantiate(cts[:count], outputs(node)[:count])
     cts_tree = tree.unflatten(rules.out_structure, seeds)
     got = _apply("custom_vjp", rules.bwd, answer[1], cts_tree)
     return [None] * rules.captures + _checked_cts(rules, got, arguments, node)
@@ -203,7 +205,7 @@ def _apply_rule(node: Array, arguments: Sequence[Array], tangents: Sequence[Arra
         raise tree.mismatch(
             f"custom_jvp {rules.name}: the tangent of the rule", rules.out_structure, structure
         )
-    for value, (shape, dtype) in zip(flat, node.params.types, strict=True):
+    for value, (shape, dtype) in zip(flat, node.params.types, strict=False):
         if value.shape != shape or value.dtype is not dtype:
             raise TreeError(
                 f"custom_jvp {rules.name}: the rule's tangent is {describe(value)}, but the result "
@@ -223,7 +225,9 @@ def _jvp_forward(
     arguments = list(inputs[rules.captures :])
     given = instantiate(tangents[rules.captures :], arguments)
     tans = _apply_rule(node, arguments, given)
-    return list(outputs(rebuilt)), [t if dtypes.is_float(t.dtype) else None for t in tans]
+    outs = list(outputs(rebuilt))
+    found = [t if dtypes.is_float(t.dtype) else None for t in tans]
+    return outs, [*found, *[None] * (len(outs) - len(found))]  # a token of effects has none
 
 
 def _jvp_reverse(
@@ -240,6 +244,7 @@ def _jvp_reverse(
     tangents = _apply_rule(node, arguments, instantiate(seeds, arguments))
     fresh = [seed for seed in seeds if seed is not None]
     floor = fresh[0].serial if fresh else 0
+    cts = cts[: len(tangents)]
     found = reverse_through(tangents, cts, fresh, [True] * len(fresh), floor)
     got = iter(without_tangents(f"custom_jvp {rules.name}", found, fresh, node.src))
     return [None] * rules.captures + [None if seed is None else next(got) for seed in seeds]
@@ -332,7 +337,7 @@ class _Custom:
         )
         op = CUSTOM_VJP if self.kind == "custom_vjp" else CUSTOM_JVP
         node = regions.region(op, (*traced.captures, *flat), traced.body, rules)
-        return tree.unflatten(traced.out, outputs(node))
+        return tree.unflatten(traced.out, visible(traced, outputs(node)))
 
     @staticmethod
     def _with_static(

@@ -199,7 +199,7 @@ def linear_transpose(f: Callable[..., Any], *primals: Any) -> Callable[[Any], tu
         return flat_arrays("linear_transpose", f(*tree.unflatten(structure, arguments)))
 
     traced = trace("linear_transpose", call, types, names)
-    arguments, outs = traced.arguments, traced.body.roots
+    arguments, outs = traced.arguments, traced.roots
     seeds = [placeholder(o.shape, o.dtype, "a cotangent of linear_transpose") for o in outs]
     captures = list(traced.captures)
     cts = reverse(outs, seeds, arguments, captures)

@@ -14,6 +14,7 @@ from pyeffect_torch.core.trace import Frame, pop, push
 from pyeffect_torch.ops.base import describe, operand
 from pyeffect_torch.transforms.arguments import argument_paths, flat_arrays, require_callable
 from pyeffect_torch.transforms.batch import batch_walk, batched_form
+from pyeffect_torch.transforms.effects import happened
 
 _f: Any = late.functions
 
@@ -147,11 +148,14 @@ def _run(
     finally:
         pop(frame)
     outs, _ = flat_arrays("vmap", result)
+    outs.extend(frame.effects)
     nodes = reach(outs, set(env) | {row.serial}, row.serial)
     used = (array for node in nodes for array in node.inputs)
     if any(array.serial == row.serial for array in (*outs, *used)):
         env[row.serial] = _f.arange(size)
     batch_walk(nodes, env, size)
+    for token in frame.effects:
+        happened(batched_form(token, env)[0])
     return result, env
 
 
