@@ -61,6 +61,15 @@ KEY = et.random.key(0)
             lambda: et.random.truncated_normal(KEY, None, 1.0),
             "truncated_normal: expected an array or",
         ),
+        (lambda: et.hardtanh(X, None, 1), "hardtanh: minimum must be a number"),
+        (lambda: et.vmap(et.sin, axis_size="a")(X), "vmap: axis_size must be an int"),
+        (lambda: et.cpu(without=3), "cpu: the kernels to hide must be a sequence"),
+        (lambda: et.from_dlpack(np.ones(2), device=3), "from_dlpack: expected a runtime, got int"),
+        (lambda: et.cancel_scope("a").__enter__(), "cancel_scope: the timeout must be a number"),
+        (
+            lambda: et.cancel_scope(float("nan")).__enter__(),
+            "cancel_scope: the timeout is NaN",
+        ),
         (lambda: et.einsum(None, X), "einsum: the subscripts must be a string"),
         (lambda: et.take(X, I64, mode=[1]), r"take: unknown mode \[1\]"),
         (lambda: et.checkpoint(et.sin, policy=1), "checkpoint: unknown policy 1"),
@@ -78,6 +87,7 @@ def test_an_option_of_another_type_is_named(call: Callable[[], Any], message: st
         lambda: et.constant_like(X, "a"),
         lambda: et.constant_like(I64, float("nan")),
         lambda: et.constant_like(X, np.ones(2)),
+        lambda: et.constant_like(I64, float("inf")),
         lambda: et.nan_to_num(X, posinf={1}),
     ],
 )
@@ -98,6 +108,25 @@ def test_a_large_int_beside_bfloat16_is_a_float() -> None:
 def test_any_flag_of_a_running_sum_is_true_or_false(reverse: Any) -> None:
     want = [3, 3, 2] if reverse else [0, 1, 3]
     assert et.cumsum(I64, reverse=reverse).tolist() == want
+
+
+def test_any_direction_of_a_scan_is_true_or_false() -> None:
+    for reverse in (None, {}, "yes", 2**63):
+        _, seen = et.scan(lambda c, x: (c + x, c), 0, I64, reverse=reverse)
+        assert seen.tolist() == ([3, 2, 0] if reverse else [0, 0, 1])
+
+
+def test_an_infinite_timeout_is_none() -> None:
+    with et.cancel_scope(timeout=float("inf")) as scope:
+        assert float(et.sum(X)) == 9
+        scope.cancel()
+        with pytest.raises(et.errors.CancelledError):
+            et.sin(X).numpy()
+
+
+def test_what_is_no_structure_is_refused() -> None:
+    with pytest.raises(et.errors.TreeError, match="int is no structure"):
+        et.tree.unflatten(3, [1])
 
 
 @pytest.mark.parametrize(

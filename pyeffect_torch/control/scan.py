@@ -105,7 +105,7 @@ def scan_steps(
     inputs = [*captures, *carry, *rows]
     if counted:
         inputs.append(_f.counting(steps))
-    rules = ScanRules(len(captures), len(carry), steps, reverse)
+    rules = ScanRules(len(captures), len(carry), steps, bool(reverse))
     outs = unrolled(inputs, body, rules, 1 if effects else together)
     if effects:  # one more y, of which there is one for each step
         happened(outs[-1])

@@ -264,15 +264,19 @@ def literal(value: Any, dtype: DType) -> Array:
     except EffectTorchError:
         raise  # an array that has no value: it says so
     except (TypeError, ValueError):
-        raise DTypeError(
-            f"{value!r} is no value of {dtype.name}", "pass a number that the dtype has"
-        ) from None
+        raise _no_value(value, dtype) from None
     except OverflowError:
+        if isinstance(value, float):  # infinite, and the dtype an integer
+            raise _no_value(value, dtype) from None
         bits = int(value).bit_length()
         shown = f"int {value}" if bits <= 64 else f"int of {bits} bits"
         raise DTypeError(
             f"the {shown} does not fit {dtype.name}", "write a float, or use another dtype"
         ) from None
+
+
+def _no_value(value: Any, dtype: DType) -> DTypeError:
+    return DTypeError(f"{value!r} is no value of {dtype.name}", "pass a number that the dtype has")
 
 
 class NumberName(str):

@@ -33,8 +33,20 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
 
 
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
-    """Return the tree with that structure and those leaves."""
-    return optree.tree_unflatten(structure, leaves)
+    """Return the tree with that structure and those leaves.
+
+    Raises:
+        TreeError: `structure` is none. ValueError: it has another number of leaves.
+    """
+    try:
+        return optree.tree_unflatten(structure, leaves)
+    except AttributeError:
+        if isinstance(structure, Structure):
+            raise  # of a user's node
+        raise TreeError(
+            f"tree.unflatten: {type(structure).__name__} is no structure",
+            "pass the structure first, then the leaves",
+        ) from None
 
 
 def leaves(tree: Any) -> list[Any]:

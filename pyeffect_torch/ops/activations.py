@@ -13,7 +13,8 @@ from typing import Any, Final, Literal
 from pyeffect_torch.core import dtypes, late
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.errors import ArgumentError, DTypeError, ShapeError
-from pyeffect_torch.ops.base import describe, normalize_axis, operand, require_float
+from pyeffect_torch.ops.base import describe, is_number, normalize_axis, operand, require_float
+from pyeffect_torch.ops.options import require_number
 
 _f: Any = late.functions
 
@@ -49,7 +50,8 @@ def relu6(x: Any) -> Array:
 def hardtanh(x: Any, minimum: float = -1.0, maximum: float = 1.0) -> Array:
     """Return `x` bounded to [minimum, maximum]; the gradient at both bounds is 0."""
     array = _numeric("hardtanh", x)
-    if minimum > maximum:
+    lowest = require_number("hardtanh", minimum, "minimum")
+    if lowest > require_number("hardtanh", maximum, "maximum"):
         raise ArgumentError(
             f"hardtanh: minimum {minimum} is above maximum {maximum}", "swap the bounds"
         )
@@ -95,7 +97,7 @@ def _exponential_unit(name: str, x: Any, alpha: float, width: float) -> Array:
     array = _floating(name, x)
     positive = _f.greater(array, 0)
     safe = _f.where(positive, _f.constant_like(array, 0), array)
-    if width != 1.0:
+    if not is_number(width) or width != 1.0:
         safe = _f.divide(safe, width)
     return _f.where(positive, array, _f.multiply(_f.expm1(safe), alpha))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
 
 from pyeffect_torch.core import forks
-from pyeffect_torch.core.errors import CancelledError
+from pyeffect_torch.core.errors import ArgumentError, CancelledError
+from pyeffect_torch.ops.options import require_number
 
 
 class CancelScope:
@@ -73,8 +75,12 @@ def cancel_scope(timeout: float | None = None) -> Generator[CancelScope, None, N
     Scopes nest: cancelling one cancels those inside it.
 
     Raises:
-        CancelledError: in the thread whose computation was cancelled.
+        CancelledError: in the thread whose computation was cancelled. ArgumentError: the timeout is
+        no number.
     """
+    seconds = None if timeout is None else require_number("cancel_scope", timeout, "the timeout")
+    if seconds is not None and math.isnan(seconds):
+        raise ArgumentError("cancel_scope: the timeout is NaN", "pass seconds, or None")
     scope = CancelScope()
     outer = _scope.get()
     hook = 0
@@ -83,8 +89,9 @@ def cancel_scope(timeout: float | None = None) -> Generator[CancelScope, None, N
             hook = outer.attach(scope.cancel)
         except CancelledError:
             scope.cancel()
-    timer = threading.Timer(timeout, scope.cancel) if timeout is not None else None
-    if timer is not None:
+    timer = None
+    if seconds is not None and seconds < threading.TIMEOUT_MAX:  # no clock counts further
+        timer = threading.Timer(seconds, scope.cancel)
         timer.daemon = True
         timer.start()
     token = _scope.set(scope)

@@ -20,7 +20,7 @@ from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import ArgumentError, DTypeError
 from pyeffect_torch.core.op import Shape
 from pyeffect_torch.runtime.base import Runtime
-from pyeffect_torch.runtime.registry import current, runtime_of
+from pyeffect_torch.runtime.registry import current, require_runtime, runtime_of
 
 Value = np.ndarray[Any, Any]
 
@@ -246,7 +246,8 @@ def from_dlpack(x: Any, /, *, device: Runtime | None = None, copy: bool | None =
     """
     if isinstance(x, Array):
         return x.copy() if copy else x
-    runtime = device or current()
+    runtime = current() if device is None else device
+    require_runtime("from_dlpack", runtime)
     loan = _ask(x)
     value = loan.value
     fits = value.flags.c_contiguous and value.size and value.dtype is not dtypes.bool_

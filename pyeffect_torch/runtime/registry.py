@@ -12,6 +12,7 @@ import numpy as np
 from pyeffect_torch.core import forks, late
 from pyeffect_torch.core.array import DEAD_FLAG, RUNTIME_SHIFT, Array
 from pyeffect_torch.core.errors import ArgumentError
+from pyeffect_torch.ops.options import require_sequence
 from pyeffect_torch.runtime.base import REGISTERED, Runtime
 from pyeffect_torch.runtime.native.opcodes import OPCODES
 
@@ -36,7 +37,8 @@ class Factory:
 
     def __call__(self, without: Iterable[str] = ()) -> Runtime:
         """Return the runtime, made on the first call with these hidden kernels."""
-        hidden = frozenset((without,) if isinstance(without, str) else without)
+        names = (without,) if isinstance(without, str) else without
+        hidden = frozenset(require_sequence(self.name, names, "the kernels to hide"))
         unknown = sorted(str(name) for name in hidden if name not in OPCODES)
         if unknown:
             raise ArgumentError(f"{self.name}: there is no kernel {unknown}", "name opcodes")
@@ -89,7 +91,7 @@ def current() -> Runtime:
 @contextlib.contextmanager
 def use(runtime: Runtime) -> Generator[Runtime, None, None]:
     """Place new arrays on `runtime` inside the block (per thread and asyncio task)."""
-    _require_runtime("use", runtime)
+    require_runtime("use", runtime)
     token = _current.set(runtime)
     try:
         yield runtime
@@ -99,12 +101,13 @@ def use(runtime: Runtime) -> Generator[Runtime, None, None]:
 
 def set_default(runtime: Runtime) -> None:
     """Place new arrays on `runtime` from now on, in the whole process."""
-    _require_runtime("set_default", runtime)
+    require_runtime("set_default", runtime)
     with _lock:
         _default[:] = [runtime]
 
 
-def _require_runtime(what: str, runtime: Any) -> None:
+def require_runtime(what: str, runtime: Any) -> None:
+    """Raise `ArgumentError` unless `runtime` is one."""
     if not isinstance(runtime, Runtime):
         raise ArgumentError(
             f"{what}: expected a runtime, got {type(runtime).__name__}",
@@ -123,7 +126,7 @@ def _upload(value: np.ndarray[Any, Any]) -> Array:
 
 
 def _move(array: Array, runtime: Runtime) -> Array:
-    _require_runtime("to", runtime)
+    require_runtime("to", runtime)
     if not array.flags & DEAD_FLAG and array.flags >> RUNTIME_SHIFT == runtime.mask:
         return array
     return runtime.array(late.functions.read(array))

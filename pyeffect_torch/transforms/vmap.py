@@ -12,6 +12,7 @@ from pyeffect_torch.core.errors import ArgumentError, ShapeError, TraceError, Tr
 from pyeffect_torch.core.graph import reach
 from pyeffect_torch.core.trace import Frame, pop, push
 from pyeffect_torch.ops.base import describe, operand
+from pyeffect_torch.ops.options import require_int
 from pyeffect_torch.transforms.arguments import argument_paths, flat_arrays, require_callable
 from pyeffect_torch.transforms.batch import batch_walk, batched_form
 from pyeffect_torch.transforms.effects import happened
@@ -57,7 +58,7 @@ def _front(array: Array, axis: int, path: str) -> Array:
 def _batch_size(fronts: list[Array | None], paths: list[str], axis_size: int | None) -> int:
     sizes = {path: a.shape[0] for path, a in zip(paths, fronts, strict=True) if a is not None}
     if axis_size is not None:
-        sizes["axis_size"] = axis_size
+        sizes["axis_size"] = require_int("vmap", axis_size, "axis_size")
     if not sizes:
         raise ArgumentError(
             "vmap: no argument has a batch axis", "give in_axes for one of them, or axis_size"
