@@ -228,12 +228,57 @@ test "compile: a carry is updated in place, of two that change places one" {
     }
 }
 
+/// A scan in a scan that sets elements of one array.
+fn nestedUpdates(arena: Allocator) !Program {
+    var inner: Maker = .init(arena);
+    const array = try inner.input(.f32, &.{64});
+    const start = try inner.input(.i64, &.{1});
+    const element = try inner.b.emit(.{
+        .code = .slice,
+        .operands = &.{array},
+        .attrs = try attrWords(arena, .slice, .{
+            .starts = &.{3},
+            .sizes = &.{1},
+            .steps = &.{1},
+        }),
+        .result_types = &.{try inner.b.internType(.f32, &.{1})},
+    });
+    const more = try inner.plain(.exp, &.{element}, element);
+    const set = try inner.plain(.dynamic_update_slice, &.{ array, more, start }, array);
+    var outer: Maker = .init(arena);
+    const c = try outer.input(.f32, &.{64});
+    const starts = try outer.input(.i64, &.{ 4, 1 });
+    const after = try outer.scan(&.{ c, starts }, .{ .length = 4 }, &.{c});
+    var m: Maker = .init(arena);
+    m.b.blocks = try arena.dupe(Program, &.{
+        try inner.finish(&.{set}),
+        try outer.finish(&.{after}),
+    });
+    const x = try m.input(.f32, &.{64});
+    const all = try m.input(.i64, &.{ 5, 4, 1 });
+    return m.finish(&.{try m.scan(&.{ x, all }, .{ .body = 1, .length = 5 }, &.{x})});
+}
+
+test "compile: loops inside each other update one array in place" {
+    var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
+    defer arena_state.deinit();
+    const program = try nestedUpdates(arena_state.allocator());
+    var plan = try compiled(testing.allocator, &program, true);
+    defer plan.deinit();
+    try testing.expect(scanOf(&plan).carries[0].in_place);
+    try testing.expect(scanOf(&plan.blocks[1]).carries[0].in_place);
+    try testing.expectEqual(@as(usize, 1), plan.blocks[1].instructions.len);
+    // Nothing of the array's size is kept besides the result.
+    try testing.expect(plan.arena_bytes < 64 * 4);
+}
+
 test "compile: every allocation may fail without a leak, with blocks too" {
     var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
     defer arena_state.deinit();
     const arena = arena_state.allocator();
     const programs = [_]Program{
-        try invariant(arena), try wasteful(arena), try updates(arena), try views(arena),
+        try invariant(arena),     try wasteful(arena), try updates(arena), try views(arena),
+        try nestedUpdates(arena),
     };
     for (&programs) |*program| for ([_]bool{ true, false }) |optimize| {
         const bytes = try wire_encode.encode(arena, program);

@@ -533,3 +533,28 @@ test "control: a host call that is refused, cancelled or left alone ends the run
     const left = try ask(&core, executable, 0, 0);
     defer _ = abi.pet_job_release(left);
 }
+
+test "control: blocks run inside each other as deep as the format allows" {
+    var core: Core = try .init(1);
+    defer core.deinit();
+    const arena = core.arena();
+    const depth = 64;
+    const blocks = try arena.alloc(Program, depth);
+    for (blocks, 0..) |*block, k| {
+        var m: Maker = .init(arena);
+        const c = try m.input(.i64, &.{});
+        const one = try m.literal(i64, .i64, 1);
+        var next = try m.plain(.add, &.{ c, one }, c);
+        const counts: Maker.Counts = .{ .body = @as(i64, @intCast(k)) - 1, .length = 1 };
+        if (k > 0) next = try m.scan(&.{next}, counts, &.{c});
+        block.* = try m.finish(&.{next});
+    }
+    var m: Maker = .init(arena);
+    m.b.blocks = blocks;
+    const start = try m.input(.i64, &.{});
+    const counts: Maker.Counts = .{ .body = depth - 1, .length = 2 };
+    const program = try m.finish(&.{try m.scan(&.{start}, counts, &.{start})});
+    const zero = try core.upload(i64, &.{0});
+    defer _ = abi.pet_buffer_release(zero);
+    try expectRun(&core, i64, &program, &.{zero}, &.{&.{2 * depth}});
+}

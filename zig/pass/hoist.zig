@@ -20,14 +20,13 @@ const new_captures_max = 1024;
 
 /// Inner loops first, so that what leaves them can leave the loops around them too.
 pub fn run(gpa: Allocator, module: *Module) Allocator.Error!void {
-    var sites = try module.findSites(gpa);
+    // Which blocks have one user: that stays so when the user moves.
+    const sites = try module.findSites(gpa);
     for (module.programs, 0..) |*program, n| {
         var moved: Moved = .{ .gpa = gpa, .module = module };
         try moved.find(sites, n);
         if (moved.plans.items.len == 0) continue;
         program.* = try moved.rewrite(n);
-        // Instructions have other numbers now, and blocks may be run from here.
-        sites = try module.findSites(gpa);
     }
 }
 
