@@ -183,17 +183,24 @@ def load_program(path: str | os.PathLike[str]) -> FrozenProgram:
 
 
 def _program(blob: bytes, decoded: Decoded) -> Program:
+    blocks = [_operations(block) for block in decoded.blocks]
     return Program(
         blob,
         (),
         (),
         tuple(decoded.output_types),
         (None,) * len(decoded.instructions),
-        tuple(name for name, *_ in decoded.instructions),
+        _operations(decoded),
         (),
         decoded.formal_count,
         (),
+        tuple((None,) * len(operations) for operations in blocks),
+        tuple(blocks),
     )
+
+
+def _operations(decoded: Decoded) -> tuple[str, ...]:
+    return tuple(name for name, *_ in decoded.instructions)
 
 
 def _rows(arrays: Any, names: list[str]) -> list[dict[str, Any]]:

@@ -106,6 +106,23 @@ def test_names_and_trees_that_are_not_the_programs_are_refused(
         et.load_program(path)
 
 
+def test_an_error_in_a_loop_of_a_loaded_program_names_the_operation(tmp_path: Path) -> None:
+    table, steps = et.ones(3), et.spec((2,), "int64")
+
+    def nested(i: Any) -> Any:
+        return et.cond(i < 9, lambda: et.scan(lambda c, _: (c, table[i]), 0, None, 1)[1][0], zero)
+
+    def zero() -> Any:
+        return et.zeros(())
+
+    path = tmp_path / "loop.pet"
+    et.freeze(lambda i: et.map(nested, i), steps).save(path)
+    loaded = et.load_program(path)
+    assert loaded.call(et.array([1, 9])).tolist() == [1, 0]
+    with pytest.raises(et.errors.IndexOutOfBoundsError, match=r"^take: index 5 is out of bounds"):
+        et.compute(loaded.call(et.array([1, 5])))
+
+
 def test_a_missing_file_is_an_io_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="cannot read"):
         et.load_program(tmp_path / "none.pet")
