@@ -104,8 +104,10 @@ fn oneRow(
 ) void {
     const C = Compute(d);
     const shift = row.maximum(d, x, n);
+    if (ctx.isCancelled()) return; // a row may be long: asked before each pass over it
     if (op == .log_softmax) {
         const total = row.sum(d, x, n, row.Exp(d){ .shift = shift });
+        if (ctx.isCancelled()) return;
         const log_total = row.logarithm(C, total);
         row.map(d, d, to, x, n, LogTerm(d){ .shift = shift, .log_total = log_total });
         return;
@@ -114,6 +116,7 @@ fn oneRow(
     const half = comptime C != Storage(d);
     const keep: [*]C = if (half) @ptrCast(@alignCast(ctx.scratch)) else to;
     const total = row.sum(d, x, n, row.ExpAndKeep(d){ .shift = shift, .keep = keep, .room = n });
+    if (ctx.isCancelled()) return;
     const wide = comptime if (half) DType.f32 else d;
     row.map(d, wide, to, keep, n, Scale(d){ .factor = 1 / total });
 }
@@ -172,6 +175,7 @@ fn columns(
     @memset(totals[0..strip_length], 0);
     var i: u64 = 0;
     while (i < g.length) {
+        if (ctx.isCancelled()) return;
         const stop = @min(i + rows_per_partial, g.length);
         @memset(partials[0..strip_length], 0);
         while (i < stop) : (i += 1) {
