@@ -1,8 +1,11 @@
 /* Runs a frozen program from C: no Python, no third-party library.
  *
  *   python examples/c/freeze_model.py model.pet
- *   python -m ziglang cc -Iinclude examples/c/run_program.c LIBRARY -o run_program
- *     where LIBRARY is pyeffect_torch/runtime/native/lib/libpet_cpu.so of the installed package
+ *   PACKAGE=$(python -c 'import pyeffect_torch as et; print(et.__path__[0])')
+ *   LIBRARIES=$PACKAGE/runtime/native/lib
+ *   cc -I$PACKAGE/include examples/c/run_program.c $LIBRARIES/libpet_cpu.so \
+ *       -Wl,-rpath,$LIBRARIES -o run_program
+ *     (libpet_cpu.dylib on macOS; `python -m ziglang cc` is a C compiler too)
  *   ./run_program model.pet 0.1 0.2 0.3 0.4
  *
  * The program must take one float32 array and return one float32 array; the numbers on the command

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyeffect_torch as jnp
-from pyeffect_torch import custom_vjp, grad, jit, vjp, vmap, while_loop
+from pyeffect_torch import custom_vjp, grad, jit, tree, vjp, vmap, while_loop
 
 TOLERANCE = 1e-6
 
@@ -55,4 +55,4 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(main())
+    print(tree.map(lambda x: f"{list(x.shape)} mean {float(x.mean()):.4g}", main()))

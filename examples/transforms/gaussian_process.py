@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pyeffect_torch as jnp
-from pyeffect_torch import hessian, jit, random, value_and_grad, vmap
+from pyeffect_torch import hessian, jit, random, tree, value_and_grad, vmap
 from pyeffect_torch.linalg import cholesky, solve
 
 POINTS = 12
@@ -40,4 +40,4 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(main())
+    print(tree.map(lambda x: f"{list(x.shape)} mean {float(x.mean()):.4g}", main()))

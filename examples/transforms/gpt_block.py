@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyeffect_torch as jnp
-from pyeffect_torch import grad, jit, random, vmap
+from pyeffect_torch import grad, jit, random, tree, vmap
 from pyeffect_torch.nn import gelu, log_softmax, softmax
 
 VOCABULARY, WIDTH, HEADS, TIME, BATCH = 17, 32, 4, 8, 3
@@ -66,4 +66,4 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(main())
+    print(tree.map(lambda x: f"{list(x.shape)} mean {float(x.mean()):.4g}", main()))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyeffect_torch as jnp
-from pyeffect_torch import fori_loop, grad, hessian, jit, jvp, vjp
+from pyeffect_torch import fori_loop, grad, hessian, jit, jvp, tree, vjp
 
 SIZE = 6
 
@@ -54,4 +54,4 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(main())
+    print(tree.map(lambda x: f"{list(x.shape)} mean {float(x.mean()):.4g}", main()))

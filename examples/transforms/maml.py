@@ -54,4 +54,4 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(main())
+    print(tree.map(lambda x: f"{list(x.shape)} mean {float(x.mean()):.4g}", main()))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyeffect_torch as jnp
-from pyeffect_torch import fori_loop, grad, jit, jvp, vmap, while_loop
+from pyeffect_torch import fori_loop, grad, jit, jvp, tree, vmap, while_loop
 
 STEPS, END = 50, 2.0
 
@@ -56,4 +56,4 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(main())
+    print(tree.map(lambda x: f"{list(x.shape)} mean {float(x.mean()):.4g}", main()))

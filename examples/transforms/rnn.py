@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyeffect_torch as jnp
-from pyeffect_torch import jit, random, scan, value_and_grad
+from pyeffect_torch import jit, random, scan, tree, value_and_grad
 
 HIDDEN, TIME = 16, 100
 
@@ -38,4 +38,4 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(main())
+    print(tree.map(lambda x: f"{list(x.shape)} mean {float(x.mean()):.4g}", main()))
