@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pyeffect_torch
+import pyeffect_torch.array_api as xp
 
 et: Any = pyeffect_torch  # what is called here, its types forbid
 
@@ -70,6 +71,7 @@ KEY = et.random.key(0)
             lambda: et.cancel_scope(float("nan")).__enter__(),
             "cancel_scope: the timeout is NaN",
         ),
+        (lambda: X.reshape(np.array([9, 1])), "reshape: an extent must be an int"),
         (lambda: et.einsum(None, X), "einsum: the subscripts must be a string"),
         (lambda: et.take(X, I64, mode=[1]), r"take: unknown mode \[1\]"),
         (lambda: et.checkpoint(et.sin, policy=1), "checkpoint: unknown policy 1"),
@@ -192,3 +194,16 @@ def test_an_error_behind_a_with_statement_of_ours_names_the_users_line(tmp_path:
     for load in (et.safetensors.load, et.load_program):
         with pytest.raises(et.errors.IoError, match=r"at test_options\.py:.*load\(tmp_path\)"):
             load(tmp_path)
+
+
+def test_transpose_takes_every_axis_or_none() -> None:
+    assert et.ones((2, 3)).transpose().shape == (3, 2)
+    assert et.ones(2).transpose(0).shape == (2,)
+    for axes in (0, (), (0,)):
+        with pytest.raises(et.errors.EffectTorchError, match="transpose: "):
+            X.transpose(axes)
+
+
+def test_a_running_sum_of_the_standard_checks_its_axis() -> None:
+    with pytest.raises(et.errors.ShapeError, match="cumsum: axis 5 is out of range"):
+        xp.cumulative_sum(X, axis=5, include_initial=True)

@@ -8,6 +8,7 @@ from pyeffect_torch.core import dtypes as _dtypes
 from pyeffect_torch.core import late
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.errors import ArgumentError
+from pyeffect_torch.ops.base import normalize_axis
 
 _f: Any = late.functions
 
@@ -95,6 +96,7 @@ def _cumulative(name: str, x: Array, axis: int | None, dtype: Any, first: int | 
         axis = 0
     wide = _widened(x, dtype)
     if first is not None:
+        axis = normalize_axis(name, axis, x.ndim)
         shape = list(x.shape)
         shape[axis] = 1
         wide = _f.concatenate([_f.full(shape, first, wide.dtype), wide], axis)

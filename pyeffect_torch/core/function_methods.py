@@ -30,7 +30,9 @@ class FunctionMethods:
 
     def transpose(self, *axes: Any) -> Array:
         """See `et.transpose`; takes one sequence or the axes."""
-        return _f.transpose(self, (axes[0] if len(axes) == 1 else axes) or None)
+        if not axes:
+            return _f.transpose(self)
+        return _f.transpose(self, axes[0] if len(axes) == 1 else axes)
 
     def swapaxes(self, axis1: int, axis2: int) -> Array:
         """See `et.swapaxes`."""

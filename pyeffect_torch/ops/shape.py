@@ -19,6 +19,7 @@ from pyeffect_torch.core.errors import ShapeError
 from pyeffect_torch.core.op import Domain, Linear, Sample, Shape, declare
 from pyeffect_torch.ops import base, domains
 from pyeffect_torch.ops.base import describe, normalize_axes, normalize_axis, operand, shape_of
+from pyeffect_torch.ops.options import require_int
 
 __all__ = [
     "broadcast_arrays",
@@ -87,7 +88,10 @@ def reshape(x: Any, shape: Any) -> Array:
         ShapeError: the sizes differ, or -1 does not give a whole extent.
     """
     x = operand("reshape", x)
-    extents = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    if isinstance(shape, (tuple, list)):
+        extents = tuple(shape)
+    else:
+        extents = (require_int("reshape", shape, "an extent"),)
     if extents == x.shape:
         return x
     unknown = [axis for axis, extent in enumerate(extents) if extent == -1]
