@@ -266,7 +266,7 @@ def literal(value: Any, dtype: DType) -> Array:
     except (TypeError, ValueError):
         raise _no_value(value, dtype) from None
     except OverflowError:
-        if isinstance(value, float):  # infinite, and the dtype an integer
+        if value in (float("inf"), -float("inf")):
             raise _no_value(value, dtype) from None
         bits = int(value).bit_length()
         shown = f"int {value}" if bits <= 64 else f"int of {bits} bits"
