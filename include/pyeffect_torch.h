@@ -237,7 +237,9 @@ uint32_t pet_run_profile(
 uint32_t pet_job_wait(uint64_t job, uint32_t slice_ms, uint32_t *done, pet_error_t *out_error);
 
 /* What a job asks that waits for the answer to a host call; operands are written as far as
- * capacity goes. Without such a call: not_ready. */
+ * capacity goes, and their memory stays until the answer. A call that was looked at must be
+ * answered, or its job released: until then not even a cancel ends the run. Without such a call:
+ * not_ready. */
 uint32_t pet_job_host_call(
     uint64_t job,
     pet_host_call_t *out,

@@ -366,7 +366,9 @@ pub const functions = [_]Function{
     .{
         .name = "pet_job_host_call",
         .doc = "What a job asks that waits for the answer to a host call; operands are written " ++
-            "as far as capacity goes. Without such a call: not_ready.",
+            "as far as capacity goes, and their memory stays until the answer. A call that was " ++
+            "looked at must be answered, or its job released: until then not even a cancel " ++
+            "ends the run. Without such a call: not_ready.",
         .parameters = &.{
             p("job", Handle),
             p("out", ?*HostCall),
