@@ -33,7 +33,10 @@ def resolve_dtype(name: str, dtype: Any) -> DType:
     found = dtypes.canonical(dtype)
     if found is None:
         known = ", ".join(d.name for d in dtypes.ALL)
-        raise DTypeError(f"{name}: {dtype!r} is not a dtype", f"use one of {known}")
+        mend = f"use one of {known}"
+        if is_number(dtype):
+            mend = f"pass a shape as one tuple, as in et.zeros((2, 3)); or {mend}"
+        raise DTypeError(f"{name}: {dtype!r} is not a dtype", mend)
     return found
 
 

@@ -96,23 +96,13 @@ def _from_frame(frame: Frame) -> Array:
     return random.fold_in(frame.key, count)
 
 
-def _check_shape(name: str, shape: Any, dtype: Any) -> None:
-    if isinstance(dtype, int):
-        raise ArgumentError(
-            f"{name}: the second argument is the dtype, got {dtype}",
-            f"pass the shape as one tuple: et.{name}(({shape}, {dtype}))",
-        )
-
-
 def randn(shape: Any = (), dtype: DTypeLike = "float32") -> Array:
     """Return fresh standard normal numbers of `shape`; see `et.random.normal` for explicit keys."""
-    _check_shape("randn", shape, dtype)
     return random.normal(_implicit_key(), shape, dtype)
 
 
 def rand(shape: Any = (), dtype: DTypeLike = "float32") -> Array:
     """Return fresh uniform numbers in [0, 1) of `shape`; see `et.random.uniform`."""
-    _check_shape("rand", shape, dtype)
     return random.uniform(_implicit_key(), shape, dtype)
 
 
