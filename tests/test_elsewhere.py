@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import pickle
 import re
 from importlib import import_module
 from operator import attrgetter
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,17 @@ def test_a_name_of_jax_is_answered_with_ours(module: str, name: str, mend: str) 
     named = re.findall(r"\bet\.([a-z0-9_.]*[a-z0-9_])", mend)
     assert all(callable(attrgetter(path)(et)) or path.startswith("dtypes.") for path in named)
     assert named or "x." in mend
+
+
+def test_what_the_page_calls_absent_is_absent() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "from-jax.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^Absent: (.*?)\. ", page, re.DOTALL | re.MULTILINE)
+    names = re.findall(r"`([\w.]+)`", listed)
+    assert len(names) > 3
+    for name in names:
+        owner, _, last = name.rpartition(".")
+        assert not hasattr(attrgetter(owner)(et) if owner else et, last)
+    assert "donate_argnames" not in inspect.signature(et.jit).parameters
 
 
 def test_a_near_name_is_offered_by_python() -> None:
