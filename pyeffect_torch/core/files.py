@@ -6,6 +6,7 @@ Between two pieces Python sees its signals, so Ctrl-C need not wait for the end 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Generator, Iterable
@@ -158,6 +159,16 @@ def read_into(
             break
         filled += count
     return filled
+
+
+def digest_of(*parts: bytes | memoryview) -> bytes:
+    """Return 16 bytes of BLAKE2b over `parts`, taken in pieces."""
+    made = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        view = memoryview(part)
+        for start in range(0, view.nbytes, CHUNK_BYTES):
+            made.update(view[start : start + CHUNK_BYTES])
+    return made.digest()
 
 
 def read_whole(path: str | os.PathLike[str]) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from pyeffect_torch.core import dtypes
 from pyeffect_torch.core.errors import FileFormatError
+from pyeffect_torch.core.files import digest_of
 from pyeffect_torch.core.op import Type
 from pyeffect_torch.runtime.native.opcodes import (
     INPUT_FLAGS,
@@ -94,8 +94,7 @@ def read_sections(blob: bytes) -> tuple[dict[str, bytes], tuple[int, ...]]:
     hashed, *counts = struct.unpack_from("<QIIIII", blob, 32)
     if not 64 <= hashed <= len(blob):
         raise FileFormatError("program: offset 32: bad hashed size", "write the file again")
-    digest = hashlib.blake2b(blob[32:hashed], digest_size=16).digest()
-    if digest != blob[16:32]:
+    if digest_of(memoryview(blob)[32:hashed]) != blob[16:32]:
         raise FileFormatError(
             "program: offset 16: the digest does not match the contents", "the file is corrupted"
         )

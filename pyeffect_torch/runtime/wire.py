@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import struct
 from collections.abc import Iterable, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 
 from pyeffect_torch.core import dtypes, source
 from pyeffect_torch.core.array import Array
+from pyeffect_torch.core.files import digest_of
 from pyeffect_torch.core.op import Type
 from pyeffect_torch.ops.base import check_size
 from pyeffect_torch.runtime.native.opcodes import (
@@ -72,7 +72,7 @@ class Program:
             for at in range(_HEADER.size, start, 16)
             if self.blob[at] < 64  # the first byte of a section's id
         )
-        return hashlib.blake2b(self.blob[40:60] + rows + self.blob[start:hashed]).digest()
+        return digest_of(self.blob[40:60], rows, memoryview(self.blob)[start:hashed])
 
 
 def input_records(flags: Sequence[int]) -> bytes:
@@ -214,6 +214,6 @@ def assemble(sections: dict[str, bytes], counts: Counts) -> bytes:
     body = b"".join([np.asarray(table, dtype="<u4").tobytes(), *parts])
     tail = struct.pack("<QIIIIII", hashed, *counts, 0)
     start = _HEADER.size
-    digest = hashlib.blake2b(tail + body[: hashed - start], digest_size=16).digest()
+    digest = digest_of(tail, memoryview(body)[: hashed - start])
     head = struct.pack("<IHHQ", WIRE_MAGIC, WIRE_VERSION, len(present), offset)
     return head + digest + tail + body
