@@ -93,6 +93,8 @@ def parse(file: str, text: bytes, file_bytes: int) -> Header:
     metadata = fields.pop(RESERVED, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         _refuse(file, f"key {RESERVED!r}", "it must map strings to strings")
+    for item in (*metadata, *metadata.values()):
+        _require_text(file, item)
     begin = LENGTH.size + len(text)
     entries = {name: _entry(file, name, row, begin) for name, row in fields.items()}
     at = begin
@@ -115,12 +117,8 @@ def _object(file: str, text: bytes) -> dict[str, Any]:
         fields = json.loads(
             text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant
         )
-        for name in fields:
-            name.encode()  # a lone surrogate is no text
     except UnicodeDecodeError as error:
         _refuse(file, f"offset {LENGTH.size + error.start}", "the header is not UTF-8")
-    except UnicodeEncodeError as error:
-        _refuse(file, f"key {error.object!a}", "it is not Unicode text")
     except _Duplicate as error:
         _refuse(file, f"key {error.args[0]!r}", "it appears twice")
     except json.JSONDecodeError as error:
@@ -128,7 +126,17 @@ def _object(file: str, text: bytes) -> dict[str, Any]:
         _refuse(file, f"offset {at}", f"the header is not JSON ({error.msg})")
     except (ValueError, RecursionError) as error:
         _refuse(file, "offset 8", f"the header is not JSON of this format ({error})")
+    for name in fields:
+        _require_text(file, name)
     return fields
+
+
+def _require_text(file: str, text: str) -> None:
+    """Refuse a lone surrogate, which JSON can write and which is no text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        _refuse(file, f"key or string {ascii(text)[:80]}", "it is not Unicode text")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
