@@ -80,7 +80,7 @@ _results: dict[Op, dict[DType, DType]] = {}
 def apply(op: Op, x: Any, y: Any) -> Array:
     """Apply an op of this kind to what a user gave; the functions of two operands call it.
 
-    Most operands are alike, or a number comes second: their type is known without a rule.
+    Most operands are alike, or one is a number: their type is known without a rule.
     """
     if isinstance(x, Array):
         dtype = x.dtype
@@ -91,4 +91,8 @@ def apply(op: Op, x: Any, y: Any) -> Array:
             result = _results[op].get(dtype)
             if result is not None and (shape == y.shape or not y.shape):
                 return make(op, (x, y), None, shape, result)
+    elif type(x) is float and isinstance(y, Array):
+        result = _results[op].get(y.dtype)
+        if result is not None:
+            return make(op, (float_literal(op.name, x, y.dtype), y), None, y.shape, result)
     return bind(op, operands(op.name, x, y))
