@@ -34,9 +34,9 @@ from pyeffect_torch.core.array import (
     LITERAL,
     PLACEHOLDER_FLAG,
     RUNTIME_SHIFT,
+    ArgumentName,
     Array,
     Deleted,
-    NumberName,
     deleted_error,
     from_buffers,
 )
@@ -250,14 +250,15 @@ class Compiled:
             out_structure.append(spec)
             return [operand(f"result of jit({self.name})", leaf) for leaf in flat], spec
 
+        paths = functools.cache(functools.partial(signature_paths, self.f, key))
         traced = trace(
             f"jit({self.name})",
             call,
             [(leaf.shape, leaf.dtype) for leaf in leaves],
             [
                 # Only numbers are literals: users hold no other ones.
-                (NumberName if leaf.op is LITERAL else str)(f"{path} of jit({self.name})")
-                for leaf, path in zip(leaves, signature_paths(self.f, key), strict=True)
+                ArgumentName(paths, index, f"jit({self.name})", leaf.op is LITERAL)
+                for index, leaf in enumerate(leaves)
             ],
             with_key=True,
         )

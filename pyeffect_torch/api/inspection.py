@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyeffect_torch.core import tree
-from pyeffect_torch.core.array import Array
+from pyeffect_torch.core.array import ArgumentName, Array
 from pyeffect_torch.core.dtypes import DType, DTypeLike
 from pyeffect_torch.core.op import Shape
 from pyeffect_torch.core.printer import IR
@@ -41,7 +41,7 @@ def traced(what: str, f: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Tr
         (leaf.shape, leaf.dtype) if isinstance(leaf, Spec) else _type(operand(what, leaf))
         for leaf in leaves
     ]
-    paths = argument_paths(f, *structure.children())
+    paths = functools.cache(functools.partial(argument_paths, f, *structure.children()))
 
     def call(arguments: Sequence[Array]) -> tuple[Sequence[Array], Any]:
         call_args, call_kwargs = tree.unflatten(structure, arguments)
@@ -49,7 +49,8 @@ def traced(what: str, f: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Tr
         return [operand(what, leaf) for leaf in flat], out
 
     name = getattr(f, "__name__", "f")
-    made = trace(what, call, types, [f"{path} of {what}({name})" for path in paths], with_key=True)
+    names = [ArgumentName(paths, index, f"{what}({name})") for index in range(len(types))]
+    made = trace(what, call, types, names, with_key=True)
     return made, structure, made.out
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -279,13 +279,31 @@ def _no_value(value: Any, dtype: DType) -> DTypeError:
     return DTypeError(f"{value!r} is no value of {dtype.name}", "pass a number that the dtype has")
 
 
-class NumberName(str):
-    """What names a placeholder whose argument was passed as a number, so that errors can say so."""
+class ArgumentName:
+    """What names a placeholder in errors; how the argument is written is found out for these only.
 
-    __slots__ = ()
+    Attributes:
+        paths: gives how each argument is written.
+        index: which of them it is.
+        of: the function, in words.
+        is_number: whether it was passed as a number, so that errors can say so.
+    """
+
+    __slots__ = ("index", "is_number", "of", "paths")
+
+    def __init__(
+        self, paths: Callable[[], Sequence[str]], index: int, of: str, is_number: bool = False
+    ) -> None:
+        self.paths = paths
+        self.index = index
+        self.of = of
+        self.is_number = is_number
+
+    def __str__(self) -> str:
+        return f"{self.paths()[self.index]} of {self.of}"
 
 
-def placeholder(shape: Shape, dtype: DType, what: str) -> Array:
+def placeholder(shape: Shape, dtype: DType, what: str | ArgumentName) -> Array:
     """Return an input of a trace; `what` names it in errors (`jit argument x`)."""
     return make(PLACEHOLDER, (), what, shape, dtype, PLACEHOLDER_FLAG)
 

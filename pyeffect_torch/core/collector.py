@@ -1,4 +1,4 @@
-"""Pausing Python's cycle collector while a graph is built.
+"""Pausing Python's cycle collector while a graph is built and encoded.
 
 The nodes of a trace survive until its program is made, so each collection walks all of them and
 frees nothing: a tenth of the time of a large trace. Nodes are released by reference counts alone.

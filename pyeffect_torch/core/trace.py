@@ -19,6 +19,7 @@ from pyeffect_torch.core.array import (
     PLACEHOLDER,
     PLACEHOLDER_FLAG,
     START,
+    ArgumentName,
     Array,
     make,
     placeholder,
@@ -133,7 +134,7 @@ def trace(
     kind: str,
     call: Call,
     types: Sequence[Type],
-    names: Sequence[str],
+    names: Sequence[str | ArgumentName],
     *,
     with_key: bool = False,
 ) -> Trace:
@@ -156,7 +157,7 @@ def trace(
     return Trace(bodies[0], captures, tuple(formals), out, len(roots), start)
 
 
-def placeholders(types: Sequence[Type], names: Sequence[str]) -> list[Array]:
+def placeholders(types: Sequence[Type], names: Sequence[str | ArgumentName]) -> list[Array]:
     """Return a placeholder for each argument of a trace."""
     return [
         placeholder(shape, dtype, name) for (shape, dtype), name in zip(types, names, strict=True)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeGuard
 import numpy as np
 
 from pyeffect_torch.core import dtypes, late
-from pyeffect_torch.core.array import PLACEHOLDER, Array, NumberName, bind, literal
+from pyeffect_torch.core.array import ArgumentName, Array, bind, literal
 from pyeffect_torch.core.dtypes import DType
 from pyeffect_torch.core.errors import ArgumentError, DTypeError, EffectTorchError, ShapeError
 from pyeffect_torch.core.op import Shape
@@ -178,7 +178,7 @@ def _two_numbers(name: str, a: float, b: float) -> tuple[Array, Array]:
 def mixed_dtypes(name: str, a: Array, b: Array) -> DTypeError:
     """The error for operands of two dtypes."""
     for number, other in ((a, b), (b, a)):
-        if number.op is PLACEHOLDER and isinstance(number.params, NumberName):
+        if isinstance(number.params, ArgumentName) and number.params.is_number:
             dtype = other.dtype.name
             return DTypeError(
                 f"{name}: mixed dtypes, {describe(a)} and {describe(b)}: {number.params} was "

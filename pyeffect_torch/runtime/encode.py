@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pyeffect_torch.core.array import Array
+from pyeffect_torch.core.collector import collector_paused
 from pyeffect_torch.core.graph import ENCODING
 from pyeffect_torch.core.op import Type
 from pyeffect_torch.runtime.blocks import Blocks
@@ -60,7 +61,7 @@ def encode(
     for index, formal in enumerate(formals):
         flags = INPUT_FLAGS["donated"] if index in donated else 0
         encoder.add_input(formal, INPUT_FLAGS["rng_key"] if index == key else flags)
-    with ENCODING:
+    with ENCODING, collector_paused():
         if isinstance(encoder, CheckedEncoder):
             encoder.check_inputs(formals)
         if nodes is None or any(node.buf is not None and node.inputs for node in nodes):
