@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pyeffect_torch.core import dtypes, forks, late, source
-from pyeffect_torch.core.array import LITERAL, Array, outputs
+from pyeffect_torch.core.array import LITERAL, PLACEHOLDER, Array, outputs
 from pyeffect_torch.core.op import Composite, Op, Slim
 from pyeffect_torch.ops.checks import NAN_INPUT, NEW_INFINITY, NEW_NAN
 from pyeffect_torch.ops.dynamic import check
@@ -68,7 +68,8 @@ class CheckedEncoder(Encoder):
     def check_inputs(self, formals: Sequence[Array]) -> None:
         """Refuse a NaN in the formal inputs."""
         for formal in formals:
-            self.check_input(formal, formal.params if isinstance(formal.params, str) else "input")
+            named = formal.op is PLACEHOLDER
+            self.check_input(formal, str(formal.params) if named else "input")
 
     def check_input(self, array: Array, name: str) -> None:
         """Refuse a NaN in an input; whoever uses it then uses what was looked at."""
