@@ -91,6 +91,7 @@ pub const Matrix = struct {
 
     /// Writes the elements, row after row without a gap, to `to`.
     pub noinline fn read(m: Matrix, to: [*]f64) void {
+        if (m.columns == 0) return; // there may be 2^48 rows of nothing
         for (0..m.rows) |i| m.readRow(i, m.columns, to + i * m.columns);
     }
 
@@ -145,6 +146,7 @@ pub const Target = struct {
         factor: f64,
         part: Part,
     ) void {
+        if (columns == 0) return; // there may be 2^48 rows of nothing
         switch (t.dtype) {
             inline .f32, .f64 => |d| for (0..rows) |i| {
                 const line = @as([*]Storage(d), @ptrCast(@alignCast(t.base))) + i * t.stride;

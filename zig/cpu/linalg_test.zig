@@ -4,6 +4,7 @@ const std = @import("std");
 const harness = @import("harness.zig");
 const kernel_abi = @import("kernel_abi.zig");
 const linalg = @import("linalg.zig");
+const matrix = @import("linalg_matrix.zig");
 const DType = @import("../dtype.zig").DType;
 const View = harness.View;
 const testing = std.testing;
@@ -494,4 +495,21 @@ test "matrices of any extent have a cost" {
         const g = linalg.plan(op, &huge, rhs, .{ .vectors = true });
         try testing.expect(g.work.cost_ns > 1 << 60);
     }
+}
+
+test "rows without columns take no time, however many" {
+    var value: [1]f64 = .{7};
+    const rows: u64 = 1 << 48;
+    const none: matrix.Matrix = .{
+        .base = @ptrCast(&value),
+        .rows = rows,
+        .columns = 0,
+        .row_stride = 0,
+        .column_stride = 1,
+        .dtype = .f64,
+    };
+    none.read(&value);
+    const to: matrix.Target = .of(.f64, @ptrCast(&value), 0, rows, 0);
+    to.store(rows, 0, &value, .{ 0, 1 }, 1, .whole);
+    try testing.expectEqual(7, value[0]);
 }
