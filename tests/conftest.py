@@ -1,4 +1,4 @@
-"""Settings of the whole test run: Hypothesis' profile, and the table of tests that may be skipped.
+"""What all tests share: a runtime, Hypothesis' profile, and the table of tests that may be skipped.
 
 A skip hides a test, so each one is listed in `tests/skips.txt` with its reason. A run of the whole
 suite whose skips and expected failures differ from that table fails, whatever else passed.
@@ -7,10 +7,14 @@ suite whose skips and expected failures differ from that table fails, whatever e
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+
+import pyeffect_torch as et
 
 SKIP_TABLE = Path(__file__).with_name("skips.txt")
 
@@ -19,6 +23,13 @@ SKIP_TABLE = Path(__file__).with_name("skips.txt")
 hypothesis.settings.register_profile("local", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(params=["cpu", "reference"])
+def runtime(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Each runtime in turn, which is the current one inside the test."""
+    with et.use(getattr(et, request.param)()) as made:
+        yield made
 
 
 def read_skip_table(text: str) -> set[str]:

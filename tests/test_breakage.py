@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,7 @@ from pyeffect_torch.runtime.native.opcodes import LIMITS
 
 f32 = np.float32
 
-
-@pytest.fixture(params=["cpu", "reference"], autouse=True)
-def runtime(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with et.use(getattr(et, request.param)()) as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("runtime")
 
 
 # --- programs of one structure share an executable, but not what their callers know

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +46,6 @@ def draw(name: str, dtype: str, keys: Any) -> Any:
 
 def golden(name: str, dtype: str) -> Any:
     return np.array([float.fromhex(text) for text in GOLDEN[name][dtype]])
-
-
-@pytest.fixture(params=["reference", "cpu"])
-def runtime(request: pytest.FixtureRequest) -> Iterator[None]:
-    with et.use(getattr(et, request.param)()):
-        yield
 
 
 # --- values

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,11 @@ from pyeffect_torch.core.graph import TOKENS
 from pyeffect_torch.runtime.decode import Decoded, decode
 from pyeffect_torch.runtime.encode import encode
 
+pytestmark = pytest.mark.usefixtures("runtime")
+
 f32 = np.float32
 EPS = float(np.finfo(f32).eps)
 T = np.arange(3, dtype=f32)
-
-
-@pytest.fixture(autouse=True, params=["reference", "cpu"])
-def runtime(request: pytest.FixtureRequest) -> Iterator[None]:
-    with et.use(et.reference() if request.param == "reference" else et.cpu()):
-        yield
 
 
 def close(got: Any, want: Any, roundings: int = 16) -> None:

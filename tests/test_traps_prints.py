@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import pyeffect_torch as et
 
+pytestmark = pytest.mark.usefixtures("runtime")
+
 say = et.debug.print
 Lines = Callable[[], list[str]]
-
-
-@pytest.fixture(params=["cpu", "reference"], autouse=True)
-def runtime(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with et.use(getattr(et, request.param)()) as made:
-        yield made
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,13 @@ import pytest
 
 import pyeffect_torch as et
 
+pytestmark = pytest.mark.usefixtures("runtime")
+
 VALUES = json.loads((Path(__file__).parents[1] / "data" / "jax_loops.json").read_text())["values"]
 WIDTH, STEPS = 6, 100
 GRID = np.arange(WIDTH * WIDTH, dtype=np.float64).reshape(WIDTH, WIDTH)
 PARAMS = (np.sin(GRID) * 0.3, np.cos(GRID) * 0.2, np.linspace(-0.1, 0.1, WIDTH))
 POINTS = np.array([0.3, 0.7, 1.1, -0.4])
-
-
-@pytest.fixture(autouse=True, params=["reference", "cpu"])
-def runtime(request: pytest.FixtureRequest) -> Iterator[None]:
-    with et.use(et.reference() if request.param == "reference" else et.cpu()):
-        yield
 
 
 def check(name: str, got: Any, roundings: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,10 @@ import pytest
 import pyeffect_torch as et
 from pyeffect_torch.core.op import REGISTRY
 from pyeffect_torch.ops.base import operand
+from pyeffect_torch.testing import assert_close
 from pyeffect_torch.testing.declarations import draw_samples, is_region, is_structural, results_of
+
+pytestmark = pytest.mark.usefixtures("runtime")
 
 NAN = "the result has a NaN, and no operand has one"
 INFINITE = "the result is infinite somewhere, and no operand is"
@@ -20,12 +23,6 @@ OPS = sorted(
     for op in REGISTRY.values()
     if not is_structural(op) and not is_region(op) and op.domain is not None
 )
-
-
-@pytest.fixture(params=["cpu", "reference"], autouse=True)
-def runtime(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with et.use(getattr(et, request.param)()) as made:
-        yield made
 
 
 def loop(x: Any) -> Any:
@@ -150,6 +147,5 @@ def test_every_operation_passes_on_its_samples(name: str) -> None:
             got = et.compute(results_of(op, inputs, sample.params))
         for a, b in zip(want, got, strict=True):
             assert a.dtype is b.dtype
-            assert np.allclose(
-                a.numpy().astype(float), b.numpy().astype(float), rtol=1e-2, atol=1e-2
-            )
+            # Both are within the op's roundings of what is exact.
+            assert_close(b, a, roundings=2 * op.domain.roundings(sample), name=name)

@@ -6,7 +6,7 @@ import gc
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,9 @@ import pytest
 import pyeffect_torch as et
 from pyeffect_torch.transforms.effects import HANDLERS
 
+pytestmark = pytest.mark.usefixtures("runtime")
+
 say = et.debug.print
-
-
-@pytest.fixture(params=["cpu", "reference"], autouse=True)
-def runtime(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with et.use(getattr(et, request.param)()) as made:
-        yield made
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,6 @@ import numpy as np
 import pytest
 
 import pyeffect_torch as et
-
-
-@pytest.fixture(params=["cpu", "reference"])
-def runtime(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with et.use(getattr(et, request.param)()) as made:
-        yield made
 
 
 def work(x: Any) -> Any:

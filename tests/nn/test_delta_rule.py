@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,9 @@ from pyeffect_torch.core import dtypes
 from pyeffect_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from pyeffect_torch.testing import check_grads
 
+pytestmark = pytest.mark.usefixtures("runtime")
+
 LENGTHS = [1, 13, 40, 70, 129]
-
-
-@pytest.fixture(params=[et.cpu, et.reference], ids=["cpu", "reference"], autouse=True)
-def runtime(request: pytest.FixtureRequest) -> Iterator[None]:
-    with et.use(request.param()):
-        yield
 
 
 def draw(lead: tuple[int, ...], length: int, depth: int, width: int, decay: float = 1.0) -> Any:

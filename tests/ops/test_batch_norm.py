@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,9 @@ from pyeffect_torch.core import dtypes
 from pyeffect_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from pyeffect_torch.testing import check_grads
 
+pytestmark = pytest.mark.usefixtures("runtime")
+
 TOLERANCE = 64 * 2.0**-52
-
-
-@pytest.fixture(params=[et.cpu, et.reference], ids=["cpu", "reference"], autouse=True)
-def runtime(request: pytest.FixtureRequest) -> Iterator[None]:
-    with et.use(request.param()):
-        yield
 
 
 def draw(*shape: int, seed: int = 0) -> Any:

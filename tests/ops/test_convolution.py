@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -15,13 +14,9 @@ from pyeffect_torch.core import dtypes
 from pyeffect_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from pyeffect_torch.testing import check_grads
 
+pytestmark = pytest.mark.usefixtures("runtime")
+
 EPSILON = 2.0**-52
-
-
-@pytest.fixture(params=[et.cpu, et.reference], ids=["cpu", "reference"], autouse=True)
-def runtime(request: pytest.FixtureRequest) -> Iterator[None]:
-    with et.use(request.param()):
-        yield
 
 
 def draw(*shape: int, seed: int = 0, dtype: Any = np.float64) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ import pytest
 
 import pyeffect_torch as et
 from pyeffect_torch import random
+
+pytestmark = pytest.mark.usefixtures("runtime")
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "jax_random.json").read_text())
 GRID = np.arange(12).reshape(3, 4)
@@ -30,12 +31,6 @@ DRAWS: dict[str, Any] = {
     "choice_p": lambda k: random.choice(k, 5, (12,), p=P),
     "choice_p_unique": lambda k: random.choice(k, 5, (3,), replace=False, p=P),
 }
-
-
-@pytest.fixture(autouse=True, params=["reference", "cpu"])
-def runtime(request: pytest.FixtureRequest) -> Iterator[None]:
-    with et.use(getattr(et, request.param)()):
-        yield
 
 
 @pytest.mark.parametrize("name", DRAWS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,7 @@ from pyeffect_torch.core import dtypes
 from pyeffect_torch.core.errors import DTypeError, ShapeError
 from pyeffect_torch.testing import check_grads
 
-
-@pytest.fixture(params=[et.cpu, et.reference], ids=["cpu", "reference"], autouse=True)
-def runtime(request: pytest.FixtureRequest) -> Iterator[None]:
-    with et.use(request.param()):
-        yield
+pytestmark = pytest.mark.usefixtures("runtime")
 
 
 def draw(*shape: int, seed: int = 0) -> Any:

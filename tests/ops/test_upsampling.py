@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,7 @@ from pyeffect_torch.core import dtypes
 from pyeffect_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from pyeffect_torch.testing import check_grads
 
-
-@pytest.fixture(params=[et.cpu, et.reference], ids=["cpu", "reference"], autouse=True)
-def runtime(request: pytest.FixtureRequest) -> Iterator[None]:
-    with et.use(request.param()):
-        yield
+pytestmark = pytest.mark.usefixtures("runtime")
 
 
 def draw(*shape: int) -> Any:
