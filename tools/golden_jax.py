@@ -3,7 +3,7 @@
 In an environment with JAX (`make interop` makes one), `python tools/golden_jax.py` writes
 `tests/data/jax_compositions.json` and `tests/data/jax_random.json`; with `--check` it compares what
 is there with what it would write. The functions and the stacks are written twice, here for JAX and
-in `tests/transforms/test_compositions.py` for this package.
+in `tests/transforms/stacked.py` and `test_compositions.py` for this package.
 """
 
 from __future__ import annotations

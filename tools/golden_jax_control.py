@@ -2,7 +2,7 @@
 
 In an environment with JAX, `python tools/golden_jax_control.py` writes `tests/data/jax_scans.json`
 and `jax_loops.json`; with `--check` it compares what is there with what it would write. The
-functions are written twice, here and in `tests/transforms/test_scan_compositions.py` and
+functions are written twice, here and in `tests/transforms/stacked.py` and
 `tests/control/test_loops_jax.py`.
 """
 
