@@ -125,14 +125,14 @@ pub fn run(
     const start = task * g.units_per_task;
     for (start..@min(start + g.units_per_task, g.unit_count)) |unit| {
         if (ctx.isCancelled()) return;
-        const memory: Memory = .{ .next = @ptrCast(ctx.scratch) };
+        var memory: Memory = .{ .next = @ptrCast(ctx.scratch) };
         switch (g.op) {
-            .lu => runLu(g, ptrs, unit, memory, ctx),
-            .triangular_solve => runTriangularSolve(g, ptrs, unit, memory, ctx),
-            .cholesky => runCholesky(g, ptrs, unit, memory, ctx),
-            .qr => runQr(g, ptrs, unit, memory, ctx),
-            .eigh => runEigh(g, ptrs, unit, memory, ctx),
-            .svd => runSvd(g, ptrs, unit, memory, ctx),
+            .lu => runLu(g, ptrs, unit, &memory, ctx),
+            .triangular_solve => runTriangularSolve(g, ptrs, unit, &memory, ctx),
+            .cholesky => runCholesky(g, ptrs, unit, &memory, ctx),
+            .qr => runQr(g, ptrs, unit, &memory, ctx),
+            .eigh => runEigh(g, ptrs, unit, &memory, ctx),
+            .svd => runSvd(g, ptrs, unit, &memory, ctx),
         }
     }
 }
@@ -142,10 +142,9 @@ fn runLu(
     g: *const Geometry,
     ptrs: [*]const [*]u8,
     unit: u64,
-    given: Memory,
+    memory: *Memory,
     ctx: *TaskContext,
 ) void {
-    var memory = given;
     const n = g.a.rows;
     const a = memory.take(n * n);
     g.a.at(g.dtype, ptrs[3], unit).read(a);
@@ -159,10 +158,9 @@ fn runTriangularSolve(
     g: *const Geometry,
     ptrs: [*]const [*]u8,
     unit: u64,
-    given: Memory,
+    memory: *Memory,
     ctx: *TaskContext,
 ) void {
-    var memory = given;
     const n = g.a.rows;
     const index = unit / g.blocks;
     const first = unit % g.blocks * block_columns;
@@ -192,12 +190,11 @@ fn runCholesky(
     g: *const Geometry,
     ptrs: [*]const [*]u8,
     unit: u64,
-    given: Memory,
+    memory: *Memory,
     ctx: *TaskContext,
 ) void {
-    var memory = given;
     const n = g.a.rows;
-    const a = readSymmetric(g, ptrs[1], unit, &memory);
+    const a = readSymmetric(g, ptrs[1], unit, memory);
     if (!solve.cholesky(n, a, ctx)) {
         for (0..n) |i| @memset(a[i * n ..][0 .. i + 1], std.math.nan(f64));
     }
@@ -218,10 +215,9 @@ fn runQr(
     g: *const Geometry,
     ptrs: [*]const [*]u8,
     unit: u64,
-    given: Memory,
+    memory: *Memory,
     ctx: *TaskContext,
 ) void {
-    var memory = given;
     const m = g.a.rows;
     const n = g.a.columns;
     const wanted = columnsOfQ(g);
@@ -247,14 +243,13 @@ fn runEigh(
     g: *const Geometry,
     ptrs: [*]const [*]u8,
     unit: u64,
-    given: Memory,
+    memory: *Memory,
     ctx: *TaskContext,
 ) void {
-    var memory = given;
     const n = g.a.rows;
     const to_values: Target = .of(g.dtype, ptrs[0], unit, 1, n);
     const to_vectors: Target = .of(g.dtype, ptrs[1], unit, n, n);
-    const a = readSymmetric(g, ptrs[2], unit, &memory);
+    const a = readSymmetric(g, ptrs[2], unit, memory);
     const size = vector.balance(a[0 .. n * n]);
     const d, const e, const taus, const work = memory.takeFour(n);
     const z = memory.take(n * n);
@@ -284,10 +279,9 @@ fn runSvd(
     g: *const Geometry,
     ptrs: [*]const [*]u8,
     unit: u64,
-    given: Memory,
+    memory: *Memory,
     ctx: *TaskContext,
 ) void {
-    var memory = given;
     // Of a wide matrix the transpose is decomposed.
     const wide = g.a.rows < g.a.columns;
     const m = @max(g.a.rows, g.a.columns);
