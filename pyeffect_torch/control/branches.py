@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pyeffect_torch.control.guard import guarded, may_fail
-from pyeffect_torch.control.loops import bit, chosen, mask_of
+from pyeffect_torch.control.loops import mask_of
 from pyeffect_torch.control.signature import require_predicate, require_same_outputs
 from pyeffect_torch.core import dtypes, late, tree
 from pyeffect_torch.core.array import Array, outputs, placeholder
@@ -144,18 +144,9 @@ def _selected(
 
 def _slim(node: Array, used: Sequence[int]) -> Slim:
     bodies: tuple[Body, ...] = node.params.bodies
-    live = 0
-    for body in bodies:
-        deps = body.deps()
-        for k in used:
-            live |= deps[k]
-    keep = [bit(live, k) for k in range(len(bodies[0].formals))]
-    slim = [
-        Body(chosen(body.formals, keep), [body.roots[k] for k in used], body.floor)
-        for body in bodies
-    ]
-    inputs = [node.inputs[0], *chosen(node.inputs[1:], keep)]
-    return Slim(inputs, slim, {"blocks": slim}, used)
+    short = [Body(body.formals, [body.roots[k] for k in used], body.floor) for body in bodies]
+    operands, slim = regions.pruned(node.inputs[1:], short)
+    return Slim([node.inputs[0], *operands], slim, {"blocks": slim}, used)
 
 
 def _reference(attributes: Mapping[str, Any], index: Any, *arrays: Any) -> list[Any]:
