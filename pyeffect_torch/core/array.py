@@ -51,7 +51,7 @@ _local: Final = source.LOCAL
 _capture_user: Final = source.capture_user
 _new: Final = object.__new__
 _SMALL: Final = 6e4  # every floating dtype has numbers of this size
-_BLOCK_BITS: Final = 6  # a path without an anchor has at most 64 nodes
+_BLOCK: Final = ~63  # of a serial: the block; a path without an anchor has at most 64 nodes
 
 
 class Deleted:
@@ -145,11 +145,11 @@ def make(
         ForeignHandleError: inputs live on different runtimes.
     """
     serial = next(_serials)
-    block = serial >> _BLOCK_BITS
+    first = serial & _BLOCK
     cls: type[Array] = _Anchor if op.multi else Array
     for array in inputs:
         flags |= array.flags
-        if array.serial >> _BLOCK_BITS != block and array.inputs:
+        if array.serial < first and array.inputs:
             cls = _Anchor
     if flags >= DEAD_FLAG:
         runtimes = flags >> RUNTIME_SHIFT

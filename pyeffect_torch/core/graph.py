@@ -25,30 +25,42 @@ from pyeffect_torch.core.array import (
 from pyeffect_torch.core.dependence import masks_of
 
 by_serial: Final = attrgetter("serial")
+op_of: Final = attrgetter("op")  # mapped over many nodes, they are read without a loop in Python
+buf_of: Final = attrgetter("buf")
 
 
 def reach(
-    roots: Iterable[Array], stop: Mapping[int, Any] | set[int], floor: int = 0
+    roots: Iterable[Array],
+    stop: Mapping[int, Any] | set[int],
+    floor: int = 0,
+    older: dict[int, Array] | None = None,
 ) -> list[Array]:
     """Return the nodes that `roots` depend on, by ascending serial.
 
-    Nodes whose serial is in `stop`, or below `floor`, are neither returned nor entered. Nothing
-    older than a leaf can depend on it, so a walk for fresh leaves passes their oldest serial.
+    Nodes whose serial is in `stop`, or below `floor`, are neither returned nor entered; of these,
+    `older` collects the second. Nothing older than a leaf can depend on it, so a walk for fresh
+    leaves passes their oldest serial.
     """
-    seen: set[int] = set()
-    found: list[Array] = []
+    found: dict[int, Array] = {}
     stack: list[Array] = list(roots)
-    add = seen.add
+    pop = stack.pop
     while stack:
-        node = stack.pop()
+        node = pop()
         serial = node.serial
-        if serial in seen or serial < floor or serial in stop:
+        if serial in found or serial in stop:
             continue
-        add(serial)
-        found.append(node)
-        stack.extend(node.inputs)
-    found.sort(key=by_serial)
-    return found
+        if serial < floor:
+            if older is not None:
+                older[serial] = node
+            continue
+        found[serial] = node
+        stack += node.inputs
+    return in_order(found)
+
+
+def in_order(nodes: Mapping[int, Array]) -> list[Array]:
+    """Return nodes that are keyed by serial, ascending."""
+    return list(map(nodes.__getitem__, sorted(nodes)))
 
 
 class Body:

@@ -20,8 +20,18 @@ Source: TypeAlias = tuple[CodeType, int]
 _QUOTED_MAX = 100
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class _Inside(dict[str, bool]):
+    """Whether a file is part of the package; found out once."""
+
+    def __missing__(self, filename: str) -> bool:
+        known = self[filename] = os.path.abspath(filename).startswith(_PACKAGE)
+        return known
+
+
 # A `with` statement of the user enters our generators through contextlib.
-_inside: dict[str, bool] = {contextlib.__file__: True}
+_inside = _Inside({contextlib.__file__: True})
 
 
 class _Local(threading.local):
@@ -34,11 +44,7 @@ LOCAL = _Local()
 
 def is_inside(filename: str) -> bool:
     """Whether a file is part of the package."""
-    known = _inside.get(filename)
-    if known is None:
-        known = os.path.abspath(filename).startswith(_PACKAGE)
-        _inside[filename] = known
-    return known
+    return _inside[filename]
 
 
 def capture_user() -> Source | None:
@@ -48,10 +54,7 @@ def capture_user() -> Source | None:
     inside = _inside
     while frame is not None:
         code = frame.f_code
-        known = inside.get(code.co_filename)
-        if known is None:
-            known = is_inside(code.co_filename)
-        if not known:
+        if not inside[code.co_filename]:
             return (code, frame.f_lasti)
         frame = frame.f_back
     return None

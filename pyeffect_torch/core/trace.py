@@ -8,7 +8,7 @@ values depends on no placeholder and would always run.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from pyeffect_torch.core.array import (
 )
 from pyeffect_torch.core.collector import collector_paused
 from pyeffect_torch.core.errors import TraceError
-from pyeffect_torch.core.graph import Body, reach, settle
+from pyeffect_torch.core.graph import Body, buf_of, in_order, op_of, reach, settle
 from pyeffect_torch.core.op import Type
 
 
@@ -185,8 +185,9 @@ def close(
         first: the serial from which on nodes are inside.
     """
     stop = {formal.serial for formal in formals}
-    walks = [reach(roots, stop, first) for roots in results]
-    captures = captures_of(results, walks, first)
+    older: dict[int, Array] = {}
+    walks = [reach(roots, stop, first, older) for roots in results]
+    captures = captures_of(older, walks)
     computed = {array.serial for array in captures if array.serial >= first}
     if computed:  # which may have inputs yet
         walks = [reach(roots, stop | computed, first) for roots in results]
@@ -205,35 +206,28 @@ def uses(body: Body, formal: Array) -> bool:
     return any(array.serial == formal.serial for array in (*body.roots, *used))
 
 
-def captures_of(
-    results: Sequence[Sequence[Array]], walks: Sequence[Sequence[Array]], first: int
-) -> list[Array]:
-    """Return the arrays that the roots and the nodes inside use and that stand for themselves.
+def captures_of(older: Mapping[int, Array], walks: Sequence[Sequence[Array]]) -> list[Array]:
+    """Return the arrays that bodies use and that stand for themselves, by serial.
 
-    They are the ones older than `first`, and those that were made concrete inside: a nested
-    program holds no arrays. 0-d literals are embedded, never captured. By serial.
+    They are the `older` ones, and those of the nodes inside that were made concrete: a nested
+    program holds no arrays. 0-d literals are embedded, never captured.
     """
-    found: dict[int, Array] = {}
-    for roots, nodes in zip(results, walks, strict=True):
-        for root in roots:
-            if root.serial < first and root.op is not LITERAL:
-                found[root.serial] = root
-        for node in nodes:
-            if node.op is OUT:
-                settle(node)
-            if node.buf is not None and node.op is not LITERAL and node.shape is not None:
+    found = {serial: array for serial, array in older.items() if array.op is not LITERAL}
+    for nodes in walks:
+        if OUT in map(op_of, nodes):
+            for node in nodes:
+                if node.op is OUT:
+                    settle(node)
+        for node in filter(buf_of, nodes):
+            if node.op is not LITERAL and node.shape is not None:
                 found[node.serial] = node
-            for array in node.inputs:
-                if array.serial < first and array.op is not LITERAL:
-                    found[array.serial] = array
-    return [found[serial] for serial in sorted(found)]
+    return in_order(found)
 
 
 def check_leaks(body: Body) -> None:
     """Raise `TraceError` if a placeholder of another, finished trace is used inside a body."""
-    for node in body.nodes:
-        if node.op is PLACEHOLDER:
-            raise leak_error(node)
+    if PLACEHOLDER in map(op_of, body.nodes):
+        raise leak_error(next(node for node in body.nodes if node.op is PLACEHOLDER))
 
 
 def leak_error(node: Array) -> TraceError:

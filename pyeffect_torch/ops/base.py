@@ -6,7 +6,9 @@ nodes only.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, Final, TypeGuard
 
@@ -193,6 +195,7 @@ def mixed_dtypes(name: str, a: Array, b: Array) -> DTypeError:
     )
 
 
+@functools.lru_cache(maxsize=4096)
 def broadcast_shapes(name: str, *shapes: Shape) -> Shape:
     """Return the NumPy broadcast of `shapes`.
 
@@ -266,14 +269,14 @@ def shape_of(name: str, shape: Any) -> Shape:
     """
     extents = shape if isinstance(shape, (tuple, list)) else (shape,)
     try:
-        out = tuple(extent.__index__() for extent in extents)
+        out = tuple(map(operator.index, extents))
     except EffectTorchError:
         raise  # an array that is no int, or has no value: it says so
     except (AttributeError, TypeError):
         raise ArgumentError(
             f"{name}: a shape is a sequence of ints, got {shape!r}", "pass ints"
         ) from None
-    if any(extent < 0 for extent in out):
+    if out and min(out) < 0:
         raise ShapeError(f"{name}: negative extent in shape {list(out)}", "use extents >= 0")
     check_size(name, out)
     return out

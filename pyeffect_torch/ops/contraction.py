@@ -8,6 +8,7 @@ accumulate in float32 and round once. Other products are in `products.py`, `eins
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, Final
@@ -43,23 +44,35 @@ def free_axes(rank: int, contract: Sequence[int], batch: Sequence[int]) -> Shape
 def _infer(inputs: tuple[Array, ...], params: DotParams) -> Any:
     lhs, rhs = inputs
     check_dtypes("dot_general", lhs, rhs)
+    shape, apart = _product_shape(lhs.shape, rhs.shape, params)
+    if apart is not None:
+        role, a, b = apart
+        raise ShapeError(
+            f"dot_general: {role} axes differ, {lhs.shape[a]} (axis {a} of "
+            f"{describe(lhs)}) against {rhs.shape[b]} (axis {b} of {describe(rhs)})",
+            "transpose or slice an operand",
+        )
+    return shape, lhs.dtype
+
+
+@functools.lru_cache(maxsize=4096)
+def _product_shape(
+    lhs: Shape, rhs: Shape, params: DotParams
+) -> tuple[Shape, tuple[str, int, int] | None]:
+    """The shape of the result, and what pair of axes differs, if one does."""
     for role, left, right in (
         ("contracted", params.lhs_contract, params.rhs_contract),
         ("batch", params.lhs_batch, params.rhs_batch),
     ):
         for a, b in zip(left, right, strict=True):
-            if lhs.shape[a] != rhs.shape[b]:
-                raise ShapeError(
-                    f"dot_general: {role} axes differ, {lhs.shape[a]} (axis {a} of "
-                    f"{describe(lhs)}) against {rhs.shape[b]} (axis {b} of {describe(rhs)})",
-                    "transpose or slice an operand",
-                )
+            if lhs[a] != rhs[b]:
+                return (), (role, a, b)
     shape = (
-        *(lhs.shape[a] for a in params.lhs_batch),
-        *(lhs.shape[a] for a in free_axes(len(lhs.shape), params.lhs_contract, params.lhs_batch)),
-        *(rhs.shape[b] for b in free_axes(len(rhs.shape), params.rhs_contract, params.rhs_batch)),
+        *(lhs[a] for a in params.lhs_batch),
+        *(lhs[a] for a in free_axes(len(lhs), params.lhs_contract, params.lhs_batch)),
+        *(rhs[b] for b in free_axes(len(rhs), params.rhs_contract, params.rhs_batch)),
     )
-    return shape, lhs.dtype
+    return shape, None
 
 
 def check_dtypes(name: str, a: Array, b: Array) -> None:
@@ -75,20 +88,26 @@ def check_dtypes(name: str, a: Array, b: Array) -> None:
 
 def _transpose_rule(node: Array, j: int, ct: Array) -> Array:
     mine, other = node.inputs[j], node.inputs[1 - j]
-    contract, other_contract = (node.params[j], node.params[1 - j])
-    batch, other_batch = (node.params[2 + j], node.params[3 - j])
-    free = free_axes(len(mine.shape), contract, batch)
-    other_free = free_axes(len(other.shape), other_contract, other_batch)
+    params, order = _transposed(node.params, j, len(mine.shape), len(other.shape))
+    return transpose(dot_general(ct, other, params), order)
+
+
+@functools.lru_cache(maxsize=4096)
+def _transposed(params: DotParams, j: int, rank: int, other_rank: int) -> tuple[DotParams, Shape]:
+    """What the cotangent's product with the other operand contracts, and how to order its axes."""
+    contract, other_contract = (params[j], params[1 - j])
+    batch, other_batch = (params[2 + j], params[3 - j])
+    free = free_axes(rank, contract, batch)
+    other_free = free_axes(other_rank, other_contract, other_batch)
     batch_count = len(batch)
     # the cotangent's axes: batch, free of lhs, free of rhs
     first = batch_count + (len(free) if j == 0 else 0)
     contracted = tuple(range(first, first + len(other_free)))
     shared = tuple(range(batch_count))
-    product = dot_general(ct, other, DotParams(contracted, other_free, shared, other_batch))
-    # its axes: batch, the free ones of `mine`, its contracted ones in the other's axis order
+    # The product's axes: batch, my free ones, my contracted ones in the other's axis order.
     by_other = sorted(range(len(contract)), key=lambda k: other_contract[k])
     order = (*batch, *free, *(contract[k] for k in by_other))
-    return transpose(product, inverse_permutation(order))
+    return DotParams(contracted, other_free, shared, other_batch), inverse_permutation(order)
 
 
 def _batch_rule(node: Array, inputs: Sequence[Array], batched: Sequence[bool], size: int) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ _f: Any = late.functions
 Axes: TypeAlias = "int | Sequence[int] | None"
 
 
+@functools.lru_cache(maxsize=4096)
 def kept_shape(shape: Shape, axes: Shape) -> Shape:
     """Return `shape` with extent 1 on `axes`."""
     return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
@@ -30,6 +32,7 @@ def spread_over(x: Array, shape: Shape, axes: Shape) -> Array:
     return _f.broadcast_to(_f.reshape(x, kept_shape(shape, axes)), shape)
 
 
+@functools.lru_cache(maxsize=4096)
 def remaining_shape(shape: Shape, axes: Shape) -> Shape:
     """Return `shape` without `axes`."""
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
@@ -92,7 +95,11 @@ def declare_reduction(
 
 def reduce_over(op: Op, name: str, x: Array, axis: Axes, keepdims: bool) -> Array:
     """Reduce `x` over `axis` as users give it, with the axes left at extent 1 if `keepdims`."""
-    axes = normalize_axes(name, axis, len(x.shape))
+    return reduce_axes(op, x, normalize_axes(name, axis, len(x.shape)), keepdims)
+
+
+def reduce_axes(op: Op, x: Array, axes: Shape, keepdims: bool) -> Array:
+    """As `reduce_over`, with the axes ascending and not negative."""
     reduced = bind(op, (x,), axes)
     return _f.reshape(reduced, kept_shape(x.shape, axes)) if keepdims else reduced
 

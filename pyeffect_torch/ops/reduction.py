@@ -30,6 +30,7 @@ from pyeffect_torch.ops.reducing import (
     Axes,
     count_of,
     declare_reduction,
+    reduce_axes,
     reduce_over,
     reduction_samples,
     remaining_shape,
@@ -182,7 +183,8 @@ def mean(
         array = _f.cast(array, resolve_dtype("mean", dtype))
     result = array.dtype if dtypes.is_float(array.dtype) else dtypes.float32
     axes = normalize_axes("mean", axis, len(array.shape))
-    total = sum_(_f.cast(array, dtypes.accumulator(result)), axes, keepdims=keepdims)
+    wide = _f.cast(array, dtypes.accumulator(result))
+    total = reduce_axes(REDUCE_SUM, wide, axes, keepdims)
     return _f.cast(_f.divide(total, float(count_of(array.shape, axes))), result)
 
 

@@ -103,6 +103,8 @@ def cast(x: Any, dtype: DTypeLike) -> Array:
     is `x != 0`. The gradient is cast back.
     """
     x = operand("cast", x)
+    if x.dtype is dtype:
+        return x
     target = resolve_dtype("cast", dtype)
     return x if x.dtype is target else bind(CAST, (x,), target)
 

@@ -94,29 +94,28 @@ def reshape(x: Any, shape: Any) -> Array:
         extents = (require_int("reshape", shape, "an extent"),)
     if extents == x.shape:
         return x
-    unknown = [axis for axis, extent in enumerate(extents) if extent == -1]
     known = shape_of("reshape", [extent for extent in extents if extent != -1])
+    size, product = math.prod(x.shape), math.prod(known)
+    if product == size and len(known) == len(extents):
+        return bind(RESHAPE, (x,), known)
+    unknown = [axis for axis, extent in enumerate(extents) if extent == -1]
     if len(unknown) > 1:
         raise ShapeError(
             f"reshape: shape {list(extents)} has -1 at {len(unknown)} axes",
             "leave one extent open at most",
         )
-    size, product = x.size, math.prod(known)
-    if unknown:
-        if product == 0 or size % product:
-            raise ShapeError(
-                f"reshape: {describe(x)} with {size} elements does not fit {list(extents)}: axis "
-                f"{unknown[0]} would not be whole",
-                f"use extents whose product divides {size}",
-            )
-        target = (*known[: unknown[0]], size // product, *known[unknown[0] :])
-    else:
-        target = known
-        if product != size:
-            raise ShapeError(
-                f"reshape: {describe(x)} has {size} elements, shape {list(target)} has {product}",
-                "use a shape of the same size, or -1 for one axis",
-            )
+    if not unknown:
+        raise ShapeError(
+            f"reshape: {describe(x)} has {size} elements, shape {list(known)} has {product}",
+            "use a shape of the same size, or -1 for one axis",
+        )
+    if product == 0 or size % product:
+        raise ShapeError(
+            f"reshape: {describe(x)} with {size} elements does not fit {list(extents)}: axis "
+            f"{unknown[0]} would not be whole",
+            f"use extents whose product divides {size}",
+        )
+    target = (*known[: unknown[0]], size // product, *known[unknown[0] :])
     return x if target == x.shape else bind(RESHAPE, (x,), target)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from pyeffect_torch.core.array import Array
 from pyeffect_torch.core.collector import collector_paused
-from pyeffect_torch.core.graph import ENCODING
+from pyeffect_torch.core.graph import ENCODING, buf_of
 from pyeffect_torch.core.op import Type
 from pyeffect_torch.runtime.blocks import Blocks
 from pyeffect_torch.runtime.encoder import Encoder
@@ -64,7 +64,7 @@ def encode(
     with ENCODING, collector_paused():
         if isinstance(encoder, CheckedEncoder):
             encoder.check_inputs(formals)
-        if nodes is None or any(node.buf is not None and node.inputs for node in nodes):
+        if nodes is None or any(node.inputs for node in filter(buf_of, nodes)):
             # what only a computed node needs is left out
             nodes = reach_values([*roots, *effects], encoder.ids)
         encoder.run([*roots, *effects], nodes)

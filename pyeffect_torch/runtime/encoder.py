@@ -1,4 +1,4 @@
-"""The tables of one encoding: nodes become instructions, one visit a node.
+"""How nodes become instructions, one visit a node; `tables.py` has the tables.
 
 A composite or region whose opcode the runtime lacks is expanded on the spot: its body is built on
 the original inputs, whose value ids are known, so nothing downstream is rebuilt. The bodies of a
@@ -8,52 +8,48 @@ region that has an opcode become nested programs, each encoded once (`blocks.py`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import numpy as np
+from typing import NamedTuple
 
 from pyeffect_torch.core import source
 from pyeffect_torch.core.array import (
     CONST,
-    DEAD_FLAG,
     LEAF,
     LITERAL,
     OUT,
     PLACEHOLDER,
     START,
     Array,
-    deleted_error,
     make,
 )
 from pyeffect_torch.core.errors import UnsupportedError
-from pyeffect_torch.core.graph import Body, settle
+from pyeffect_torch.core.graph import Body, op_of, settle
 from pyeffect_torch.core.op import DECOMPOSITIONS, Composite, Op, Region, Slim
-from pyeffect_torch.core.trace import leak_error
 from pyeffect_torch.runtime.blocks import Blocks
-from pyeffect_torch.runtime.native.opcodes import INPUT_FLAGS, OPCODES, Opcode
+from pyeffect_torch.runtime.native.opcodes import OPCODES
 from pyeffect_torch.runtime.needed import needed, reach_values
-from pyeffect_torch.runtime.wire import (
-    Counts,
-    assemble,
-    attribute_words,
-    input_records,
-    opcode_records,
-    type_records,
-)
+from pyeffect_torch.runtime.tables import NO_TOKEN, Tables
+from pyeffect_torch.runtime.wire import attribute_words
 from pyeffect_torch.transforms.effects import EFFECT
 
 # Structural nodes that are numbered where they are used.
-_NO_TOKEN = np.bool_(False)
 _WITHOUT_CODE = (CONST, LITERAL, PLACEHOLDER, START)
 
 
-class Encoder:
-    """The tables of one encoding, of a whole program or of a nested one.
+class Plain(NamedTuple):
+    """What the instructions of an op with one result share.
 
-    How many inputs, scalars and literals there are is known only at the end, so references are
-    provisional: results count up from 0, input i is `-1 - 4 i`, scalar `-2 - 4 i`, literal
-    `-3 - 4 i`.
+    Attributes:
+        word: their words, without the numbers of operands and of attribute words.
+        most: how many operands they may have. schema: their attributes, by name and kind.
     """
+
+    word: int
+    most: int
+    schema: tuple[tuple[str, str], ...]
+
+
+class Encoder(Tables):
+    """Fills the tables of one encoding, of a whole program or of a nested one."""
 
     def __init__(
         self,
@@ -62,119 +58,92 @@ class Encoder:
         scalar_slots: bool = False,
         bake: bool = False,
     ) -> None:
+        super().__init__(scalar_slots, bake)
         self.supports = supports
         self.blocks = blocks
-        self.scalar_slots = scalar_slots
-        self.bake = bake
-        self.ids: dict[int, int] = {}
-        self.input_types: list[int] = []
-        self.input_flags: list[int] = []
-        self.captured: list[Array] = []
-        self.literals: dict[tuple[str, bytes], int] = {}
-        self.literal_types: list[int] = []
-        self.scalars: list[Any] = []
-        self.scalar_types: list[int] = []
         self.projections: dict[int, dict[int, int]] = {}
-        self.types: dict[Any, int] = {}
-        self.result_types: list[int] = []
-        self.instructions: list[int] = []
-        self.operands: list[int] = []
-        self.attrs: list[int] = []
-        self.sources: list[source.Source | None] = []
-        self.operations: list[str] = []
-        self.outputs: list[int] = []
-        self.rows: dict[str, Opcode] = {}  # of the opcodes used and supported
-
-    def type_id(self, shape: tuple[int, ...], dtype: Any) -> int:
-        """The index of an interned type."""
-        key = (dtype, shape)
-        found = self.types.get(key)
-        if found is None:
-            found = self.types[key] = len(self.types)
-        return found
-
-    def add_input(self, array: Array, flags: int) -> None:
-        """Number a formal input."""
-        self.ids[array.serial] = -1 - 4 * len(self.input_types)
-        self.input_types.append(self.type_id(array.shape, array.dtype))
-        self.input_flags.append(flags)
-
-    def leaf(self, node: Array) -> None:
-        """Number a captured buffer or a literal."""
-        if node.flags & DEAD_FLAG:
-            raise deleted_error(node, "compute")
-        if node.op is LITERAL and node.buf is None:
-            value: Any = node.params
-            if self.scalar_slots:
-                self.ids[node.serial] = -2 - 4 * len(self.scalars)
-                self.scalars.append(value)
-                self.scalar_types.append(self.type_id((), node.dtype))
-                return
-            self.ids[node.serial] = self.literal(value, node.dtype)
-            return
-        if node.op is PLACEHOLDER:
-            raise leak_error(node)
-        if node.op is START:
-            self.ids[node.serial] = self.literal(_NO_TOKEN, node.dtype)
-            return
-        self.add_input(node, INPUT_FLAGS["constant"] if self.bake else 0)
-        self.captured.append(node)
-
-    def literal(self, value: Any, dtype: Any) -> int:
-        """The reference of a 0-d value that is part of the program."""
-        key = (dtype.name, value.tobytes())
-        number = self.literals.setdefault(key, len(self.literals))
-        if number == len(self.literal_types):
-            self.literal_types.append(self.type_id((), dtype))
-        return -3 - 4 * number
-
-    def ref(self, array: Array) -> int:
-        """The reference of an encoded node, or of a leaf, which is numbered where it is first used.
-
-        By age, equal programs would differ where one of them shares an older literal.
-        """
-        found = self.ids.get(array.serial)
-        if found is None:
-            self.leaf(array)
-            found = self.ids[array.serial]
-        return found
+        self.plain: dict[Op, Plain | None] = {}  # of the ops met
 
     def run(self, roots: Sequence[Array], nodes: Sequence[Array] | None = None) -> None:
         """Encode what `roots` need: ascending nodes, whose leaves are numbered as they are met."""
-        ids, rows = self.ids, self.rows
+        ids, plain = self.ids, self.plain
+        types, result_types, operands = self.types, self.result_types, self.operands
+        instructions, attrs = self.instructions, self.attrs
+        sources, operations = self.sources, self.operations
         if nodes is None:
             nodes = reach_values(roots, ids)
         used: dict[int, list[int]] = {}
-        if any(node.op.multi and isinstance(node.op.derivative, Region) for node in nodes):
+        ops = set(map(op_of, nodes))
+        for op in ops.difference(plain):
+            plain[op] = self.plain_instruction(op)
+        if any(op.multi and isinstance(op.derivative, Region) for op in ops):
             nodes, used = needed(roots, nodes)
         for node in nodes:
             serial = node.serial
             if serial in ids:
                 continue
             op = node.op
-            opcode = op.opcode
-            if node.buf is not None or op in _WITHOUT_CODE:
+            known = plain[op]
+            if known is None or node.buf is not None:
+                self.visit(node, used)
                 continue
-            if op.multi and isinstance(op.derivative, Region):
-                continue  # its first projection knows which outputs are used
-            if opcode in rows or (opcode is not None and self.supports(opcode)):
-                ids[serial] = self.instruction(node, op, opcode, node.inputs)
-            elif op is OUT:
-                bundle, k = node.inputs[0], node.params
-                if bundle.buf is not None:
-                    settle(node)
-                    continue
-                parts = self.projections.get(bundle.serial)
-                if parts is None and not isinstance(bundle.op.derivative, Region):
-                    ids[serial] = ids[bundle.serial] + k
-                    continue
-                if parts is None or k not in parts:
-                    parts = self.region(bundle, used[bundle.serial])
-                ids[serial] = parts[k]
-            elif op is LEAF:
-                ids[serial] = self.ref(node.inputs[0])
-            else:
-                self.expand(node)
+            # What `instruction` does, written out: most nodes come here, and calls would double
+            # what they cost.
+            word, most, schema = known
+            inputs = node.inputs
+            count = len(inputs)
+            if count > most:
+                raise _too_many(op, count, most, node.src)
+            if schema:
+                word |= attribute_words(schema, op.attributes(node), attrs) << 48
+            instructions.append(word | count << 32)
+            for array in inputs:
+                try:
+                    operands.append(ids[array.serial])
+                except KeyError:
+                    operands.append(self.ref(array))
+            ids[serial] = len(result_types)
+            try:
+                result_types.append(types[node.dtype, node.shape])
+            except KeyError:
+                result_types.append(self.type_id(node.shape, node.dtype))
+            sources.append(node.src)
+            operations.append(op.name)
+
+    def plain_instruction(self, op: Op) -> Plain | None:
+        """What the nodes of `op` share, if each is one instruction with one result."""
+        if op.multi or op.opcode is None or not self.supports(op.opcode):
+            return None
+        row = OPCODES[op.opcode]
+        return Plain(row.number | 1 << 16, row.max_operands, row.attributes)
+
+    def visit(self, node: Array, used: dict[int, list[int]]) -> None:
+        """Encode a node; `used` are the outputs of regions that are needed."""
+        op = node.op
+        opcode = op.opcode
+        if node.buf is not None or op in _WITHOUT_CODE:
+            return
+        if op.multi and isinstance(op.derivative, Region):
+            return  # its first projection knows which outputs are used
+        ids = self.ids
+        if opcode is not None and self.supports(opcode):
+            ids[node.serial] = self.instruction(node, op, opcode, node.inputs)
+        elif op is OUT:
+            bundle, k = node.inputs[0], node.params
+            if bundle.buf is not None:
+                settle(node)
+                return
+            parts = self.projections.get(bundle.serial)
+            if parts is None and not isinstance(bundle.op.derivative, Region):
+                ids[node.serial] = ids[bundle.serial] + k
+                return
+            if parts is None or k not in parts:
+                parts = self.region(bundle, used[bundle.serial])
+            ids[node.serial] = parts[k]
+        elif op is LEAF:
+            ids[node.serial] = self.ref(node.inputs[0])
+        else:
+            self.expand(node)
 
     def instruction(
         self, node: Array, op: Op, name: str, inputs: Sequence[Array], slim: Slim | None = None
@@ -183,42 +152,21 @@ class Encoder:
 
         Of a region, `slim` says which outputs are results, and its attributes.
         """
-        row = self.rows.get(name)
-        if row is None:
-            row = self.rows[name] = OPCODES[name]
-        ids = self.ids
+        row = OPCODES[name]
+        if len(inputs) > row.max_operands:
+            raise _too_many(op, len(inputs), row.max_operands, node.src)
         schema = row.attributes
         words = 0
         if schema:
             attributes = op.attributes(node) if slim is None else slim.attributes
             words = attribute_words(schema, attributes, self.attrs)
-        result_types = self.result_types
-        first = len(result_types)
-        if op.multi:
-            types = node.params.types
-            if slim is not None:
-                types = [types[k] for k in slim.outputs]
-            result_types.extend([self.type_id(shape, dtype) for shape, dtype in types])
-            results = len(types)
-        else:
-            key = (node.dtype, node.shape)
-            found = self.types.get(key)
-            result_types.append(self.type_id(node.shape, node.dtype) if found is None else found)
-            results = 1
-        count = len(inputs)
-        if count > row.max_operands:
-            raise UnsupportedError(
-                f"{op.name}: {count} operands, an instruction has at most {row.max_operands}",
-                "apply it to groups, then to their results",
-                node.src,
-                operation=op.name,
-                phase="compile",
-            )
-        try:
-            self.operands += [ids[array.serial] for array in inputs]
-        except KeyError:  # a leaf that is used for the first time
-            self.operands += [self.ref(array) for array in inputs]
-        self.instructions.append(row.number | results << 16 | count << 32 | words << 48)
+        self.operands += [self.ref(array) for array in inputs]
+        first = len(self.result_types)
+        types = node.params.types if op.multi else [(node.shape, node.dtype)]
+        if slim is not None:
+            types = [types[k] for k in slim.outputs]
+        self.result_types += [self.type_id(shape, dtype) for shape, dtype in types]
+        self.instructions.append(row.number | len(types) << 16 | len(inputs) << 32 | words << 48)
         self.sources.append(node.src)
         self.operations.append(op.name)
         return first
@@ -255,7 +203,7 @@ class Encoder:
             assert rule.slim is not None
             slim = rule.slim(node, used)
             self.instruction(node, node.op, "host_call", slim.inputs, slim)
-            return {0: self.literal(_NO_TOKEN, _NO_TOKEN.dtype)}
+            return {0: self.literal(NO_TOKEN, NO_TOKEN.dtype)}
         if name is not None and self.supports(name):
             if rule.slim is None:
                 first = self.instruction(node, node.op, name, node.inputs)
@@ -317,60 +265,6 @@ class Encoder:
         encoder.outputs = [encoder.ref(root) for root in body.roots]
         return encoder
 
-    def finish(self, body: Body, captured: Sequence[Array]) -> bytes:
-        """Return the nested program of `body`, with `captured` as its first inputs."""
-        for array in captured:
-            if array.serial not in self.ids:
-                self.add_input(array, 0)
-        order = [self.ids[array.serial] for array in (*captured, *body.formals)]
-        position = {reference: number for number, reference in enumerate(order)}
-        self.input_types = [self.input_types[(-1 - reference) // 4] for reference in order]
-
-        def moved(references: Sequence[int]) -> list[int]:
-            return [-1 - 4 * position[r] if r in position else r for r in references]
-
-        self.operands, self.outputs = moved(self.operands), moved(self.outputs)
-        return assemble(*self.sections([0] * len(self.outputs)))
-
-    # --- the end
-
-    def sections(self, aliases: Sequence[int]) -> tuple[dict[str, bytes], Counts]:
-        """Return the sections that a nested program has too, and the counts of the header."""
-        value_types = self.input_types + self.scalar_types + self.literal_types + self.result_types
-        flags = self.input_flags + [INPUT_FLAGS["scalar_slot"]] * len(self.scalars)
-        types_section, dims = type_records(self.types)
-        rows = [self.resolve(self.outputs), np.asarray(aliases, dtype="<u4")]
-        sections = {
-            "opcodes": opcode_records(self.rows),
-            "types": types_section,
-            "dims": dims,
-            "value_types": np.asarray(value_types, dtype="<u4").tobytes(),
-            "inputs": input_records(flags),
-            "literals": b"".join(value.ljust(8, b"\0") for _, value in self.literals),
-            "instructions": np.asarray(self.instructions, dtype="<u8").tobytes(),
-            "operands": self.resolve(self.operands).tobytes(),
-            "attrs": np.asarray(self.attrs, dtype="<i8").tobytes(),
-            "outputs": np.stack(rows, axis=1).tobytes(),
-        }
-        counts = (
-            len(value_types),
-            len(flags),
-            len(self.literals),
-            len(self.instructions),
-            len(self.outputs),
-        )
-        return sections, counts
-
-    def resolve(self, references: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Turn provisional references into value ids."""
-        given = np.asarray(references, dtype=np.int64)
-        inputs, scalars = len(self.input_types), len(self.scalars)
-        base = np.array([0, 0, inputs, inputs + scalars], dtype=np.int64)
-        code = -given
-        leaf = base[code & 3] + (code >> 2)
-        results = given + (inputs + scalars + len(self.literals))
-        return np.where(given < 0, leaf, results).astype("<u4")
-
 
 def _inlined(node: Array, rule: Region, used: Sequence[int]) -> list[Array]:
     """The outputs `used` of a region as ordinary nodes."""
@@ -383,6 +277,16 @@ def _inlined(node: Array, rule: Region, used: Sequence[int]) -> list[Array]:
     params = node.params._replace(bodies=tuple(slim.bodies), types=types)
     small = make(node.op, tuple(slim.inputs), params, None, None, 0, node.src)
     return list(rule.inline(small, slim.inputs))
+
+
+def _too_many(op: Op, count: int, most: int, where: source.Source | None) -> UnsupportedError:
+    return UnsupportedError(
+        f"{op.name}: {count} operands, an instruction has at most {most}",
+        "apply it to groups, then to their results",
+        where,
+        operation=op.name,
+        phase="compile",
+    )
 
 
 def _no_kernel(node: Array) -> UnsupportedError:

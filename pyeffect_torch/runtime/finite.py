@@ -19,7 +19,7 @@ from pyeffect_torch.core.op import Composite, Op, Slim
 from pyeffect_torch.ops.checks import NAN_INPUT, NEW_INFINITY, NEW_NAN
 from pyeffect_torch.ops.dynamic import check
 from pyeffect_torch.runtime.blocks import Blocks
-from pyeffect_torch.runtime.encoder import Encoder
+from pyeffect_torch.runtime.encoder import Encoder, Plain
 
 _f: Any = late.functions
 
@@ -58,6 +58,10 @@ class CheckedEncoder(Encoder):
     def nested_encoder(self) -> Encoder:
         """Tables of a nested program, whose inputs were looked at outside."""
         return CheckedEncoder(self.supports, self.blocks, mode=self.mode, is_root=False)
+
+    def plain_instruction(self, op: Op) -> Plain | None:
+        """Nothing: every node is looked at."""
+        return None
 
     def leaf(self, node: Array) -> None:
         """Number a leaf, and look at the value of a captured one."""

@@ -6,26 +6,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyeffect_torch.core.array import OUT, Array
-from pyeffect_torch.core.graph import by_serial
+from pyeffect_torch.core.graph import in_order
 from pyeffect_torch.core.op import Region
 
 
 def reach_values(roots: Sequence[Array], known: dict[int, Any]) -> list[Array]:
     """Return what `roots` need, ascending: not behind concrete arrays, nor behind `known`."""
-    seen: set[int] = set()
-    found: list[Array] = []
+    found: dict[int, Array] = {}
     stack = list(roots)
     while stack:
         node = stack.pop()
         serial = node.serial
-        if serial in seen or serial in known:
+        if serial in found or serial in known:
             continue
-        seen.add(serial)
-        found.append(node)
+        found[serial] = node
         if node.buf is None:
-            stack.extend(node.inputs)
-    found.sort(key=by_serial)
-    return found
+            stack += node.inputs
+    return in_order(found)
 
 
 def needed(

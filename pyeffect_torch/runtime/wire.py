@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -106,9 +106,12 @@ def type_records(types: dict[Any, int]) -> tuple[bytes, bytes]:
     return np.asarray(records, dtype="<u8").tobytes(), np.asarray(dims, dtype="<i8").tobytes()
 
 
-def opcode_records(used: Iterable[str]) -> bytes:
-    """Number and digest of each opcode used, ascending."""
-    rows = sorted((OPCODES[name].number, OPCODES[name].digest) for name in used)
+_DIGESTS = {row.number: row.digest for row in OPCODES.values()}
+
+
+def opcode_records(instructions: np.ndarray[Any, Any]) -> bytes:
+    """Number and digest of each opcode that instruction words use, ascending."""
+    rows = [(number, _DIGESTS[number]) for number in np.unique(instructions & 0xFFFF).tolist()]
     return np.asarray(rows, dtype="<u8").tobytes()
 
 
@@ -156,30 +159,25 @@ def source_sections(
 
     The indices of the instructions in nested programs have a section of their own.
     """
+    wheres = [*itertools.chain(sources, *block_sources)]
+    # By identity: hashing a code object walks all of it.
+    keys = [where and (id(where[0]), where[1]) for where in wheres]
+    found = {None: None, **dict(zip(keys, wheres, strict=True))}
+    numbers = {key: number for number, key in enumerate(found)}
+    indices = list(map(numbers.__getitem__, keys))
+    locations = [where for where in found.values() if where is not None]
     text = bytearray()
     offsets: dict[str, tuple[int, int]] = {}
-    numbers: dict[tuple[int, int], int] = {}
-    locations: list[source.Source] = []
     records: list[int] = []
-    indices: list[int] = []
-    for where in itertools.chain(sources, *block_sources):
-        if where is None:
-            indices.append(0)
-            continue
-        key = (id(where[0]), where[1])  # hashing a code object walks all of it
-        number = numbers.get(key)
-        if number is None:
-            locations.append(where)
-            number = numbers[key] = len(locations)
-            file, function, line = _place(where)
-            for string in (file, function):
-                if string not in offsets:
-                    raw = string.encode("utf-8", "replace")
-                    offsets[string] = (len(text), len(raw))
-                    text.extend(raw)
-                records.extend(offsets[string])
-            records.extend((line, 0))
-        indices.append(number)
+    for where in locations:
+        file, function, line = _place(where)
+        for string in (file, function):
+            if string not in offsets:
+                raw = string.encode("utf-8", "replace")
+                offsets[string] = (len(text), len(raw))
+                text.extend(raw)
+            records.extend(offsets[string])
+        records.extend((line, 0))
     count = len(sources)
     words = [len(locations), 0, *records, *indices[:count]]
     sections = {

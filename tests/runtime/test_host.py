@@ -40,7 +40,7 @@ def blob(
     ]
     return assemble(
         {
-            "opcodes": opcode_records(dict.fromkeys(row[0] for row in instructions)),
+            "opcodes": opcode_records(np.asarray(heads, dtype="<u8")),
             "types": type_bytes,
             "dims": dims,
             "value_types": words([table[t] for t in types], "<u4"),
