@@ -138,7 +138,7 @@ def test_a_python_number_with_a_bool_array_is_an_error() -> None:
     for number in (1, 1.5):
         with pytest.raises(DTypeError, match="does not fit a bool array"):
             _ = of([True, False], "bool") == number
-    same(of([True, False], "bool") == True, [True, False], "bool")  # noqa: E712 - elementwise
+    same(operator.eq(of([True, False], "bool"), True), [True, False], "bool")
 
 
 def test_numpy_numbers_are_arrays_not_python_numbers() -> None:

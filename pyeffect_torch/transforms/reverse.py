@@ -105,28 +105,27 @@ def _apply(node: Array, ct: Any, depends: set[int], table: dict[int, Any]) -> No
     """Add what `node` with cotangent `ct` contributes to its inputs."""
     rule = node.op.derivative
     inputs = node.inputs
-    kind = type(rule)
     if node.op is OUT:
         bundle = inputs[0]
         cts = table.setdefault(bundle.serial, [None] * len(bundle.params.types))
         have = cts[node.params]
         cts[node.params] = ct if have is None else _f.add(have, ct)
-    elif kind is Smooth:
-        for array, partial in zip(inputs, rule.partials, strict=True):  # type: ignore[union-attr]  # Smooth
+    elif isinstance(rule, Smooth):
+        for array, partial in zip(inputs, rule.partials, strict=True):
             if partial is not None and array.serial in depends:
                 product = _f.multiply(ct, partial(node))
                 if product.shape != array.shape:
                     product = _f.unbroadcast(product, array.shape)
                 _accumulate(table, array, product)
-    elif kind is Multilinear or kind is Affine:
-        operands = rule.operands if kind is Multilinear else range(len(inputs))  # type: ignore[union-attr]  # Multilinear
+    elif isinstance(rule, (Multilinear, Affine)):
+        operands = rule.operands if isinstance(rule, Multilinear) else range(len(inputs))
         for j in operands:
             array = inputs[j]
             if array.serial in depends:
-                _accumulate(table, array, rule.transpose(node, j, ct))  # type: ignore[union-attr,call-arg]  # kind
-    elif kind is Linear:
+                _accumulate(table, array, rule.transpose(node, j, ct))
+    elif isinstance(rule, Linear):
         if inputs[0].serial in depends:
-            _accumulate(table, inputs[0], rule.transpose(node, ct))  # type: ignore[union-attr,call-arg]  # Linear
+            _accumulate(table, inputs[0], rule.transpose(node, ct))
     else:
         cts = ct if node.op.multi else [ct]
         need = [array.serial in depends for array in inputs]

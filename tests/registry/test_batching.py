@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 import pyeffect_torch as et
 from pyeffect_torch.core import dtypes
 from pyeffect_torch.core.array import Array
-from pyeffect_torch.core.op import REGISTRY, Sample
+from pyeffect_torch.core.op import REGISTRY, Op, Sample
 from pyeffect_torch.testing.declarations import (
     draw_samples,
     is_region,
@@ -65,6 +65,11 @@ def is_uniform(rows: list[Sample]) -> bool:
     )
 
 
+def function_of(op: Op, params: object) -> Callable[..., list[Array]]:
+    """The op as a function of its operands."""
+    return lambda *inputs: results_of(op, inputs, params)
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_vmap_is_stacked_calls(name: str) -> None:
     op = REGISTRY[name]
@@ -80,12 +85,10 @@ def test_vmap_is_stacked_calls(name: str) -> None:
                     np.stack([row.inputs[k] for row in rows]) if batched else rows[0].inputs[k]
                     for k, batched in enumerate(flags)
                 ]
-
-                def call(*inputs: Array) -> list[Array]:
-                    return results_of(op, inputs, params)  # noqa: B023 - called within the iteration
-
                 axes = tuple(0 if batched else None for batched in flags)
-                results = et.vmap(call, in_axes=axes)(*(et.array(x) for x in given))
+                results = et.vmap(function_of(op, params), in_axes=axes)(
+                    *(et.array(x) for x in given)
+                )
                 for r in range(ROWS):
                     row = [et.array(x[r] if b else x) for x, b in zip(given, flags, strict=True)]
                     single = results_of(op, row, params)
@@ -112,9 +115,7 @@ def test_an_empty_batch_is_empty(name: str) -> None:
         if not sample.inputs:
             continue
         empty = [np.zeros((0, *x.shape), x.dtype) for x in sample.inputs]
-        results = et.vmap(lambda *inputs: results_of(op, inputs, sample.params))(  # noqa: B023
-            *(et.array(x) for x in empty)
-        )
+        results = et.vmap(function_of(op, sample.params))(*(et.array(x) for x in empty))
         single = results_of(op, [et.array(x) for x in sample.inputs], sample.params)
         for result, one in zip(results, single, strict=True):
             assert result.numpy().shape == (0, *one.shape)

@@ -7,7 +7,8 @@ Also the transpose identity, exactly, and the silence of ops without derivative.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,13 +97,7 @@ def test_reverse_mode_transposes_forward_mode(name: str) -> None:
     for sample in wide_samples(op, 1):
         inputs = [et.array(x) for x in sample.inputs]
         moving = [k for k, x in enumerate(sample.inputs) if x.dtype in dtypes.FLOATS]
-
-        def f(*moved: Array) -> list[Array]:
-            given = list(inputs)  # noqa: B023 - called within the iteration
-            for k, x in zip(moving, moved, strict=True):  # noqa: B023
-                given[k] = x
-            return results_of(op, given, sample.params)  # noqa: B023
-
+        f = function_of(op, inputs, moving, sample.params)
         primals = [inputs[k] for k in moving]
         tangents = [et.array(draw_like(rng, sample.inputs[k])) for k in moving]
         outs, pushed = et.jvp(f, primals, tangents)
@@ -121,6 +116,20 @@ def test_reverse_mode_transposes_forward_mode(name: str) -> None:
         assert abs(difference) <= allowed * dtypes.epsilon(F64) * scale, sample.params
 
 
+def function_of(
+    op: Op, inputs: Sequence[Array], moving: Sequence[int], params: object
+) -> Callable[..., list[Array]]:
+    """The op as a function of some of its operands."""
+
+    def f(*moved: Array) -> list[Array]:
+        given = list(inputs)
+        for k, x in zip(moving, moved, strict=True):
+            given[k] = x
+        return results_of(op, given, params)
+
+    return f
+
+
 def draw_like(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
     return rng.uniform(-1, 1, x.shape).astype(x.dtype)
 
@@ -137,10 +146,10 @@ def test_ops_without_derivative_are_these() -> None:
 def test_casts_to_less_carry_tangents_and_bring_cotangents_back() -> None:
     x = et.array(np.array([0.5, -1.25]))
     for dtype in ("float32", "float16", "bfloat16"):
-        narrow = dtypes.canonical(dtype)
-        out, tangent = et.jvp(lambda a: et.cast(a, narrow), (x,), (x,))  # noqa: B023
-        assert out.dtype == tangent.dtype == narrow
+        narrow = functools.partial(et.cast, dtype=dtype)
+        out, tangent = et.jvp(narrow, (x,), (x,))
+        assert out.dtype == tangent.dtype == dtypes.canonical(dtype)
         np.testing.assert_array_equal(tangent.numpy().astype(np.float64), x.numpy())
-        (ct,) = et.vjp(lambda a: et.cast(a, narrow), x)[1](out)  # noqa: B023
+        (ct,) = et.vjp(narrow, x)[1](out)
         assert ct.dtype == F64
         np.testing.assert_array_equal(ct.numpy(), x.numpy())
