@@ -93,14 +93,21 @@ pub const Module = struct {
 
     /// By block: the only instruction that runs it, if its other blocks are run by it only too.
     /// Such a block may be changed together with the instruction.
-    pub fn findSites(m: *const Module, gpa: Allocator) Allocator.Error![]?Site {
+    ///
+    /// Blocks that nothing runs, or nothing any more, are emptied: an instruction in one of them
+    /// does not count, so it must not be there when the block that it names is changed.
+    pub fn findSites(m: *Module, gpa: Allocator) Allocator.Error![]?Site {
         const sites = try gpa.alloc(?Site, m.programs.len);
         @memset(sites, null);
         const counts = try gpa.alloc(u32, m.programs.len);
         @memset(counts, 0);
         const is_run = try m.findRun(gpa);
         for (m.programs, is_run, 0..) |*program, counted, n| {
-            if (!counted) continue;
+            if (!counted) {
+                var b: ir.Builder = try .initBare(gpa, program);
+                program.* = try b.finish(&.{});
+                continue;
+            }
             for (0..program.instructionCount()) |i| {
                 var numbers = program.blockNumbers(.at(i));
                 while (numbers.next()) |k| {
@@ -122,7 +129,7 @@ pub const Module = struct {
     /// Lets bodies write carries over what they read: like donated inputs, as far as a body has the
     /// same carries for all that run it. With `mirror`, a carry that is a slice of a result too is
     /// read from there.
-    pub fn markCarries(m: *const Module, scratch: Allocator, mirror: bool) Allocator.Error!void {
+    pub fn markCarries(m: *Module, scratch: Allocator, mirror: bool) Allocator.Error!void {
         const sites = try m.findSites(scratch);
         for (m.programs) |*program| {
             for (0..program.instructionCount()) |n| {

@@ -179,6 +179,43 @@ fn views(arena: Allocator) !Program {
     return m.finish(&.{try m.scan(&.{ wide, x }, counts, &.{x})});
 }
 
+/// One scan of block 0 that is run, and one, in a block that is not, which uses more of it.
+fn idle(arena: Allocator) !Program {
+    var body: Maker = .init(arena);
+    const w = try body.input(.f32, &.{2});
+    const a = try body.input(.f32, &.{2});
+    const b = try body.input(.f32, &.{2});
+    const power = try body.plain(.exp, &.{w}, w);
+    const next = try body.plain(.add, &.{ a, power }, a);
+    const unused = try body.plain(.multiply, &.{ b, b }, b);
+    const counts: Maker.Counts = .{ .captures = 1, .carries = 2, .length = 3 };
+    var other: Maker = .init(arena);
+    const y = try other.input(.f32, &.{2});
+    const both = try other.scan(&.{ y, y, y }, counts, &.{ y, y });
+    var m: Maker = .init(arena);
+    m.b.blocks = try arena.dupe(Program, &.{
+        try body.finish(&.{ next, unused }),
+        try other.finish(&.{ both, Builder.resultOf(both, 1) }),
+    });
+    const x = try m.input(.f32, &.{2});
+    return m.finish(&.{try m.scan(&.{ x, x, x }, counts, &.{ x, x })});
+}
+
+test "compile: a block that nothing runs stands in the way of nothing" {
+    var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
+    defer arena_state.deinit();
+    const program = try idle(arena_state.allocator());
+    var plan = try compiled(testing.allocator, &program, true);
+    defer plan.deinit();
+    const scan = scanOf(&plan);
+    try testing.expectEqual(@as(usize, 1), scan.carries.len);
+    try testing.expectEqual(@as(u32, 1), scan.capture_count);
+    // In front: exp, then the scan, which adds.
+    try testing.expectEqual(kernel_table.Kernel.elementwise, plan.instructions[0].kernel);
+    try testing.expectEqual(@as(usize, 1), plan.blocks[0].instructions.len);
+    try testing.expectEqual(@as(usize, 0), plan.blocks[1].instructions.len);
+}
+
 test "compile: views for blocks are not copied" {
     var arena_state: std.heap.ArenaAllocator = .init(testing.allocator);
     defer arena_state.deinit();
