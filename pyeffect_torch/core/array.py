@@ -51,7 +51,8 @@ _local: Final = source.LOCAL
 _capture_user: Final = source.capture_user
 _new: Final = object.__new__
 _SMALL: Final = 6e4  # every floating dtype has numbers of this size
-_BLOCK: Final = ~63  # of a serial: the block; a path without an anchor has at most 64 nodes
+_BLOCK_MASK: Final = ~63
+"""Gives the first serial of a block of 64; a path without an anchor stays in one block."""
 
 
 class Deleted:
@@ -145,7 +146,7 @@ def make(
         ForeignHandleError: inputs live on different runtimes.
     """
     serial = next(_serials)
-    first = serial & _BLOCK
+    first = serial & _BLOCK_MASK
     cls: type[Array] = _Anchor if op.multi else Array
     for array in inputs:
         flags |= array.flags

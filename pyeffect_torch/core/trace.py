@@ -214,10 +214,9 @@ def captures_of(older: Mapping[int, Array], walks: Sequence[Sequence[Array]]) ->
     """
     found = {serial: array for serial, array in older.items() if array.op is not LITERAL}
     for nodes in walks:
-        if OUT in map(op_of, nodes):
-            for node in nodes:
-                if node.op is OUT:
-                    settle(node)
+        for node in nodes:
+            if node.op is OUT:
+                settle(node)
         for node in filter(buf_of, nodes):
             if node.op is not LITERAL and node.shape is not None:
                 found[node.serial] = node

@@ -272,7 +272,7 @@ def shape_of(name: str, shape: Any) -> Shape:
         out = tuple(map(operator.index, extents))
     except EffectTorchError:
         raise  # an array that is no int, or has no value: it says so
-    except (AttributeError, TypeError):
+    except TypeError:
         raise ArgumentError(
             f"{name}: a shape is a sequence of ints, got {shape!r}", "pass ints"
         ) from None
